@@ -1,0 +1,56 @@
+"""The settings Millpond reads, each with its default and meaning. One place, so that docs can list them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.common.configuration import Configuration
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting."""
+
+    key: str
+    default: Any
+    meaning: str
+
+    def read(self, configuration: Configuration) -> Any:
+        if isinstance(self.default, bool):
+            return configuration.get_boolean(self.key, self.default)
+        if isinstance(self.default, int):
+            return configuration.get_integer(self.key, self.default)
+        if configuration.contains_key(self.key):
+            return configuration.get_string(self.key, "")
+        return self.default
+
+
+EXECUTOR = Option("millpond.executor", "spark", "spark, or direct: run a bounded job in this process")
+MASTER = Option("millpond.master", None, "Spark master; default local[*], or what spark-submit says")
+PARALLELISM = Option("parallelism.default", 0, "subtasks per operator; 0: the cluster's cores")
+CHECKPOINT_DIR = Option(
+    "execution.checkpointing.dir",
+    None,
+    "folder for jobs' durable state; a job killed and started again goes on from there",
+)
+CHECKPOINT_RETAIN = Option(
+    "millpond.checkpoint.retain-on-finish", False, "keep the job folder of a finished job"
+)
+MAX_BATCH_RECORDS = Option(
+    "millpond.batch.max-records", 200_000, "records a source may give to one batch"
+)
+TRIGGER_INTERVAL_MS = Option(
+    "millpond.batch.interval-ms", 0, "least time between the starts of two batches"
+)
+FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "records packed into one frame at most")
+SPARK_LOG_LEVEL = Option("millpond.spark.log-level", "ERROR", "Spark's own log level on stderr")
+RUNTIME_MODE = Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH or AUTOMATIC")
+AUTO_UIDS = Option(
+    "pipeline.auto-generate-uids", True, "false: every operator with state needs a uid"
+)
+OBJECT_CHECKS = Option(
+    "millpond.type-checks", True, "check values against the types declared for them"
+)
+
+ALL = [value for value in list(globals().values()) if isinstance(value, Option)]

@@ -1,0 +1,155 @@
+"""Row: a record with positions and, if given, names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+
+class RowKind(Enum):
+    """What a row means in a changelog."""
+
+    INSERT = 0
+    UPDATE_BEFORE = 1
+    UPDATE_AFTER = 2
+    DELETE = 3
+
+    def __str__(self) -> str:
+        return {0: "+I", 1: "-U", 2: "+U", 3: "-D"}[self.value]
+
+
+_SLOTS = ("_values", "_fields", "_row_kind")
+
+
+class Row:
+    """Values by position (``row[0]``), by name (``row["name"]``, ``row.name``).
+
+    ``Row(1, "a")`` has positions only; ``Row(id=1, name="a")`` has names;
+    ``Person = Row("id", "name")`` makes a template: ``Person(1, "a")``.
+    """
+
+    __slots__ = _SLOTS
+    _values: list[Any]
+    _fields: list[str] | None
+    _row_kind: RowKind
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError("Can not use both args and kwargs to create Row")
+        set_slot = object.__setattr__
+        set_slot(self, "_fields", list(kwargs) if kwargs else None)
+        set_slot(self, "_values", list(kwargs.values()) if kwargs else list(args))
+        set_slot(self, "_row_kind", RowKind.INSERT)
+
+    @staticmethod
+    def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+        row = Row(*args, **kwargs)
+        row.set_row_kind(row_kind)
+        return row
+
+    def get_row_kind(self) -> RowKind:
+        return self._row_kind
+
+    def set_row_kind(self, row_kind: RowKind) -> None:
+        object.__setattr__(self, "_row_kind", row_kind)
+
+    def set_field_names(self, field_names: list[str]) -> None:
+        object.__setattr__(self, "_fields", list(field_names))
+
+    def get_fields_by_names(self, names: list[str]) -> list[Any]:
+        if self._fields is None or names == self._fields:
+            return self._values
+        missing = sorted(set(names) - set(self._fields))
+        if missing:
+            raise KeyError(f"Field names {missing} do not exist in {self._fields}.")
+        return [self._values[self._fields.index(name)] for name in names]
+
+    def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        if self._fields is None:
+            raise TypeError("Cannot convert a Row without field names into dict")
+        values = [_plain(v) for v in self._values] if recursive else self._values
+        return dict(zip(self._fields, values, strict=False))
+
+    def _index(self, name: str) -> int:
+        if self._fields is None or name not in self._fields:
+            raise KeyError(name)
+        return self._fields.index(name)
+
+    def __getitem__(self, item: int | slice | str) -> Any:
+        if isinstance(item, str):
+            return self._values[self._index(item)]
+        return self._values[item]
+
+    def __setitem__(self, item: int | slice | str, value: Any) -> None:
+        if isinstance(item, str):
+            self._values[self._index(item)] = value
+        else:
+            self._values[item] = value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            return self._values[self._index(name)]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _SLOTS:
+            raise AttributeError(f"{name}: set a field of a Row with row['{name}'] = value")
+        object.__setattr__(self, name, value)
+
+    def __call__(self, *args: Any) -> Row:
+        """Use this row's values as field names of a new row."""
+        if len(args) > len(self._values):
+            raise ValueError(f"Row template {self!r} takes {len(self)} values, got {len(args)}")
+        return _create_row(list(self._values), tuple(args), self._row_kind)
+
+    def __contains__(self, item: Any) -> bool:
+        return item in (self._fields if self._fields is not None else self._values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row) or self._row_kind != other._row_kind:
+            return False
+        if self._fields is None or other._fields is None:
+            return self._fields is other._fields and self._values == other._values
+        return self.as_dict() == other.as_dict()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values))
+
+    def __repr__(self) -> str:
+        if self._fields is None:
+            return f"<Row({', '.join(map(repr, self._values))})>"
+        pairs = zip(self._fields, self._values, strict=False)
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in pairs)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _create_row, (self._fields, tuple(self._values), self._row_kind)
+
+
+def _create_row(
+    fields: list[str] | None, values: tuple[Any, ...], row_kind: RowKind = RowKind.INSERT
+) -> Row:
+    row = Row(*values)
+    if fields is not None:
+        row.set_field_names(fields)
+    row.set_row_kind(row_kind)
+    return row
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Row):
+        return value.as_dict(True)
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value

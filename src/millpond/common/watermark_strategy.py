@@ -1,0 +1,172 @@
+"""How event time is read from records and how far it has come.
+
+Contract of time in Millpond: the watermark of a source partition is computed *after every record*,
+so a record always meets the watermark that its predecessors produced, wherever batches are cut.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from millpond.common.time import MIN_TIMESTAMP, Duration
+from millpond.errors import ProgramError, UnsupportedFeatureError
+
+
+class TimestampAssigner(ABC):
+    """Reads the event time of a record."""
+
+    @abstractmethod
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """Milliseconds since the epoch. `record_timestamp` is what the source gave, or the
+        smallest long if it gave none."""
+
+
+class WatermarkOutput:
+    """Where a generator puts its watermarks. The largest one counts."""
+
+    def __init__(self, watermark: int = MIN_TIMESTAMP) -> None:
+        self.watermark = watermark
+
+    def emit_watermark(self, timestamp: int) -> None:
+        if timestamp > self.watermark:
+            self.watermark = timestamp
+
+
+class WatermarkGenerator(ABC):
+    """Computes the watermark of one source partition. Its attributes are its state: they must be
+    picklable and are restored after a failure."""
+
+    @abstractmethod
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """Called for every record. A punctuated generator emits here."""
+
+    @abstractmethod
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """A periodic generator emits here. Millpond calls it after every record."""
+
+
+class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
+    """Largest timestamp so far - bound - 1 (C11)."""
+
+    def __init__(self, max_out_of_orderness_ms: int) -> None:
+        self.max_out_of_orderness_ms = max_out_of_orderness_ms
+        self.watermark = MIN_TIMESTAMP
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        watermark = event_timestamp - self.max_out_of_orderness_ms - 1
+        if watermark > self.watermark:
+            self.watermark = watermark
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        output.emit_watermark(self.watermark)
+
+
+class NoWatermarksGenerator(WatermarkGenerator):
+    """Event time never advances, except at the end of a bounded input."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """Nothing to learn from a record."""
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Nothing to emit."""
+
+
+class _FunctionAssigner(TimestampAssigner):
+    def __init__(self, function: Callable[[Any, int], int]) -> None:
+        self._function = function
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return self._function(value, record_timestamp)
+
+
+class WatermarkStrategy:
+    """A generator of watermarks plus, if wanted, a timestamp assigner and an idle timeout.
+
+    Every `with_...` method returns a new strategy and keeps what was set before, in any order (C55).
+    """
+
+    def __init__(self, generator_factory: Callable[[], WatermarkGenerator]) -> None:
+        self._generator_factory = generator_factory
+        self._timestamp_assigner: TimestampAssigner | None = None
+        self._idle_timeout_ms: int | None = None
+
+    def _copy(self) -> WatermarkStrategy:
+        copy = WatermarkStrategy(self._generator_factory)
+        copy._timestamp_assigner = self._timestamp_assigner
+        copy._idle_timeout_ms = self._idle_timeout_ms
+        return copy
+
+    def create_generator(self) -> WatermarkGenerator:
+        return self._generator_factory()
+
+    @property
+    def timestamp_assigner(self) -> TimestampAssigner | None:
+        return self._timestamp_assigner
+
+    @property
+    def idle_timeout_ms(self) -> int | None:
+        return self._idle_timeout_ms
+
+    def with_timestamp_assigner(
+        self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
+    ) -> WatermarkStrategy:
+        if not isinstance(timestamp_assigner, TimestampAssigner):
+            if not callable(timestamp_assigner):
+                raise ProgramError(
+                    "with_timestamp_assigner takes a TimestampAssigner or a function "
+                    f"(value, record_timestamp) -> int, not {timestamp_assigner!r}."
+                )
+            timestamp_assigner = _FunctionAssigner(timestamp_assigner)
+        copy = self._copy()
+        copy._timestamp_assigner = timestamp_assigner
+        return copy
+
+    def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
+        if idle_timeout.to_millis() <= 0:
+            raise ProgramError("with_idleness needs a timeout greater than zero.")
+        copy = self._copy()
+        copy._idle_timeout_ms = idle_timeout.to_millis()
+        return copy
+
+    def with_watermark_alignment(
+        self,
+        watermark_group: str,
+        max_allowed_watermark_drift: Duration,
+        update_interval: Duration | None = None,
+    ) -> WatermarkStrategy:
+        raise UnsupportedFeatureError(
+            "WatermarkStrategy.with_watermark_alignment is not there yet. Within a batch Millpond "
+            "already merges source partitions by watermark; leave the call out."
+        )
+
+    @staticmethod
+    def for_monotonous_timestamps() -> WatermarkStrategy:
+        return WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(0))
+
+    @staticmethod
+    def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
+        bound_ms = max_out_of_orderness.to_millis()
+        if bound_ms < 0:
+            raise ProgramError("for_bounded_out_of_orderness needs a bound that is not negative.")
+        return WatermarkStrategy(lambda: BoundedOutOfOrdernessGenerator(bound_ms))
+
+    @staticmethod
+    def no_watermarks() -> WatermarkStrategy:
+        return WatermarkStrategy(NoWatermarksGenerator)
+
+    @staticmethod
+    def for_generator(generator_factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+        """Beyond PyFlink: a generator written in Python, periodic or punctuated."""
+        return WatermarkStrategy(generator_factory)
+
+
+class AssignerWithPeriodicWatermarksWrapper:
+    """A Java object in PyFlink; there is no JVM class to wrap here."""
+
+    def __init__(self, *_: Any) -> None:
+        raise UnsupportedFeatureError(
+            "AssignerWithPeriodicWatermarksWrapper wraps a Java object. Write a "
+            "WatermarkGenerator in Python and use WatermarkStrategy.for_generator."
+        )

@@ -1,0 +1,64 @@
+"""The built-in rolling aggregations, as reduce functions."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from millpond.common.types import Row
+from millpond.datastream.functions import ReduceFunction
+from millpond.errors import ProgramError
+
+
+class Aggregation(Enum):
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    MIN_BY = "min_by"
+    MAX_BY = "max_by"
+
+
+class FieldAggregation(ReduceFunction):
+    """Aggregates one field; the other fields keep the values of the first record, except for
+    min_by and max_by, which keep the whole record (the first one if several tie)."""
+
+    def __init__(self, aggregation: Aggregation, position: int | str) -> None:
+        if not isinstance(position, (int, str)):
+            raise TypeError(
+                f"{aggregation.value} takes a field's position or name, not "
+                f"{type(position).__name__}"
+            )
+        self._aggregation = aggregation
+        self._position = position
+
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        old, new = self._field(value1), self._field(value2)
+        aggregation = self._aggregation
+        if aggregation is Aggregation.MIN_BY:
+            return value2 if new < old else value1
+        if aggregation is Aggregation.MAX_BY:
+            return value2 if new > old else value1
+        if aggregation is Aggregation.SUM:
+            return self._with_field(value1, old + new)
+        if aggregation is Aggregation.MIN:
+            return self._with_field(value1, new if new < old else old)
+        return self._with_field(value1, new if new > old else old)
+
+    def _field(self, value: Any) -> Any:
+        if isinstance(value, (tuple, list, Row)):
+            return value[self._position]  # type: ignore[index]
+        if self._position != 0:
+            raise ProgramError(
+                f"{self._aggregation.value} asks for field {self._position!r}, but the records are "
+                f"plain values ({type(value).__name__}); leave the position out."
+            )
+        return value
+
+    def _with_field(self, value: Any, field: Any) -> Any:
+        if isinstance(value, tuple):
+            at = int(self._position)
+            return (*value[:at], field, *value[at + 1 :])
+        if isinstance(value, (list, Row)):
+            value[self._position] = field  # type: ignore[index]
+            return value
+        return field

@@ -1,0 +1,47 @@
+"""When and how state is made durable.
+
+Every Millpond batch is a checkpoint: input positions, state and output of a batch become durable
+together. So the interval is a wish for the least time between batches, not a switch.
+"""
+
+from __future__ import annotations
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.datastream.checkpointing_mode import CheckpointingMode
+from millpond.errors import UnsupportedFeatureError
+
+_INTERVAL = "execution.checkpointing.interval"
+_MODE = "execution.checkpointing.mode"
+
+
+class CheckpointConfig:
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+
+    def is_checkpointing_enabled(self) -> bool:
+        return self._configuration.contains_key(options.CHECKPOINT_DIR.key)
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        return CheckpointingMode[self._configuration.get_string(_MODE, "EXACTLY_ONCE")]
+
+    def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
+        if checkpointing_mode is not CheckpointingMode.EXACTLY_ONCE:
+            raise UnsupportedFeatureError(
+                "CheckpointingMode.AT_LEAST_ONCE is not there yet; Millpond always gives "
+                "EXACTLY_ONCE, which is stronger."
+            )
+        self._configuration.set_string(_MODE, checkpointing_mode.name)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        return self._configuration.get_integer(_INTERVAL, -1)
+
+    def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
+        self._configuration.set_integer(_INTERVAL, checkpoint_interval)
+        return self
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+        """The folder for durable state, as `execution.checkpointing.dir`."""
+        self._configuration.set_string(options.CHECKPOINT_DIR.key, checkpoint_path)
+        return self

@@ -1,0 +1,117 @@
+"""Contracts of sources and sinks. A user's own source or sink implements them too."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from millpond.datastream.functions import SinkContext
+
+
+class DeliveryGuarantee(Enum):
+    EXACTLY_ONCE = 0
+    AT_LEAST_ONCE = 1
+    NONE = 2
+
+
+@dataclass
+class SplitWork:
+    """What one batch reads of one split. `arguments` go to `Source.read` on a worker; they are made
+    durable before the batch runs, so a replay reads exactly the same."""
+
+    split: int
+    arguments: Any
+
+
+class SplitEnumerator(ABC):
+    """Runs on the driver and decides what each batch reads.
+
+    All methods are called from one thread, except `wake`, which sources with threads call."""
+
+    def __init__(self) -> None:
+        self.available = threading.Event()
+
+    @abstractmethod
+    def split_count(self) -> int:
+        """Splits known so far; they are numbered from 0 and never go away."""
+
+    @abstractmethod
+    def poll(self, max_records: int) -> list[SplitWork]:
+        """What can be read now, at most `max_records` records; empty if there is nothing.
+        Advances the position."""
+
+    @abstractmethod
+    def position(self) -> Any:
+        """A picklable description of what has been handed out, for `restore`."""
+
+    @abstractmethod
+    def restore(self, position: Any) -> None: ...
+
+    @abstractmethod
+    def ended(self) -> list[bool]:
+        """For each split, whether nothing more will come after what was handed out."""
+
+    def next_poll_in_ms(self) -> int | None:
+        """When to poll again if nothing announces itself by `available`; None: only then."""
+        return None
+
+    def start(self) -> None:  # noqa: B027 (optional by contract)
+        """Called once before the first poll, after `restore` if there is something to restore."""
+
+    def close(self) -> None:  # noqa: B027 (optional by contract)
+        """Called once at the end."""
+
+
+class Source(ABC):
+    """A rewindable source: an enumerator on the driver, `read` on the workers.
+
+    `bounded`: known to end, so AUTOMATIC mode may run it as a batch. `endless`: known never to."""
+
+    bounded = True
+    endless = False
+
+    @abstractmethod
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator: ...
+
+    @abstractmethod
+    def read(self, arguments: Any) -> Iterator[tuple[Any, int | None]]:
+        """The (value, timestamp or None) of one SplitWork. Must give the same again if called again."""
+
+
+class Sink(ABC):
+    """Base of what `sink_to` takes."""
+
+
+class SinkWriter(ABC):
+    """Writes one subtask's records of one epoch."""
+
+    @abstractmethod
+    def write(self, value: Any, context: SinkContext) -> None: ...
+
+    @abstractmethod
+    def prepare(self) -> Any:
+        """Make what was written durable but not visible; return a small picklable message for
+        `commit`. After this nothing more is written."""
+
+    def abort(self) -> None:  # noqa: B027 (optional by contract)
+        """The epoch failed before `prepare`. Not guaranteed to be called."""
+
+
+class TwoPhaseSink(Sink):
+    """Exactly-once output: workers prepare, the driver commits all of an epoch at once.
+
+    After a failure the epoch runs again, under the same number, with other writers. `commit` may then
+    be called again for an epoch that is committed already and must change nothing."""
+
+    @abstractmethod
+    def create_writer(self, subtask: int, epoch: int) -> SinkWriter: ...
+
+    @abstractmethod
+    def commit(self, epoch: int, messages: list[Any]) -> None: ...
+
+    def validate(self) -> None:  # noqa: B027 (optional by contract)
+        """Called on the driver before the job starts; raise ProgramError if it cannot work."""

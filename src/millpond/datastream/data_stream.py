@@ -1,0 +1,553 @@
+"""Streams: what a program writes. Every method adds to the graph; nothing runs before `execute`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from millpond.common.typeinfo import (
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    to_type_info,
+)
+from millpond.common.types import Row
+from millpond.common.watermark_strategy import WatermarkStrategy
+from millpond.datastream.aggregations import Aggregation, FieldAggregation
+from millpond.datastream.connectors.base import Sink, TwoPhaseSink
+from millpond.datastream.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+    SinkFunction,
+)
+from millpond.datastream.output_tag import OutputTag
+from millpond.datastream.slot_sharing_group import SlotSharingGroup
+from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.plan.graph import (
+    Chaining,
+    Edge,
+    Exchange,
+    ExchangeKind,
+    Node,
+    OperatorKind,
+    SinkKind,
+)
+
+if TYPE_CHECKING:
+    from millpond.common.execution_config import ExecutionConfig
+    from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+
+def _require(function: Any, kind: type[Function], method: str) -> None:
+    if not isinstance(function, kind) and not callable(function):
+        raise TypeError(
+            f"{method} takes a {kind.__name__} or a function, not {type(function).__name__}"
+        )
+
+
+class CloseableIterator:
+    """The results of `execute_and_collect`, in the order the job produces them."""
+
+    def __init__(self, values: Iterator[Any], close: Callable[[], None]) -> None:
+        self._values = values
+        self._close = close
+
+    def __iter__(self) -> CloseableIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._values)
+
+    def next(self) -> Any:
+        return next(self._values)
+
+    def close(self) -> None:
+        """Stop the job if it still runs."""
+        self._close()
+
+    def __enter__(self) -> CloseableIterator:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class DataStream:
+    """A stream of records. Usually the output of one operator; after `union` of several."""
+
+    def __init__(
+        self, environment: StreamExecutionEnvironment, edges: list[Edge], type_info: TypeInformation
+    ) -> None:
+        self._environment = environment
+        self._edges = edges
+        self._type = type_info
+
+    # --- about the operator that produces this stream ----------------------------------------------
+
+    @property
+    def _node(self) -> Node:
+        if len(self._edges) != 1:
+            raise ProgramError("A union of streams has no operator of its own to configure.")
+        return self._environment._graph.nodes[self._edges[0].source]
+
+    def get_name(self) -> str:
+        return self._node.name
+
+    def name(self, name: str) -> DataStream:
+        self._node.name = name
+        return self
+
+    def uid(self, uid: str) -> DataStream:
+        """A stable id, by which state is found again after the program changed."""
+        self._node.uid = uid
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> DataStream:
+        if len(uid_hash) != 32 or any(c not in "0123456789abcdef" for c in uid_hash.lower()):
+            raise ProgramError(f"A uid hash has 32 hexadecimal digits, not '{uid_hash}'.")
+        self._node.uid_hash = uid_hash.lower()
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStream:
+        self._node.parallelism = parallelism
+        return self
+
+    def set_max_parallelism(self, max_parallelism: int) -> DataStream:
+        self._node.max_parallelism = max_parallelism
+        return self
+
+    def force_non_parallel(self) -> DataStream:
+        return self.set_parallelism(1)
+
+    def set_description(self, description: str) -> DataStream:
+        self._node.description = description
+        return self
+
+    def start_new_chain(self) -> DataStream:
+        self._node.chaining = Chaining.HEAD
+        return self
+
+    def disable_chaining(self) -> DataStream:
+        self._node.chaining = Chaining.NEVER
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> DataStream:
+        group = slot_sharing_group
+        self._node.slot_sharing_group = group if isinstance(group, str) else group.get_name()
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: int) -> DataStream:
+        raise UnsupportedFeatureError(
+            "DataStream.set_buffer_timeout: Millpond sends whole frames per batch; set "
+            "millpond.batch.interval-ms for the pace of batches."
+        )
+
+    def cache(self) -> DataStream:
+        raise UnsupportedFeatureError(
+            "DataStream.cache is not there yet: write to a file sink and read it again."
+        )
+
+    def get_type(self) -> TypeInformation:
+        return self._type
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._environment
+
+    def get_execution_config(self) -> ExecutionConfig:
+        return self._environment.get_config()
+
+    # --- transformations -----------------------------------------------------------------------------
+
+    def map(
+        self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        _require(func, MapFunction, "map")
+        return self._add(OperatorKind.MAP, "Map", func, output_type)
+
+    def flat_map(
+        self,
+        func: Callable[[Any], Any] | FlatMapFunction,
+        output_type: TypeInformation | Any = None,
+    ) -> DataStream:
+        _require(func, FlatMapFunction, "flat_map")
+        return self._add(OperatorKind.FLAT_MAP, "FlatMap", func, output_type)
+
+    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        _require(func, FilterFunction, "filter")
+        return self._add(OperatorKind.FILTER, "Filter", func, self._type)
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """Keep the given fields of tuples or rows, in the given order."""
+        if not isinstance(self._type, (TupleTypeInfo, RowTypeInfo)):
+            raise ProgramError("project needs a stream of a declared TUPLE or ROW type.")
+        types = self._type.get_field_types()
+        chosen = [types[i] for i in field_indexes]
+        output: TypeInformation
+        if isinstance(self._type, RowTypeInfo):
+            names = [self._type.get_field_names()[i] for i in field_indexes]
+            output = RowTypeInfo(chosen, names)
+        else:
+            output = TupleTypeInfo(chosen)
+        return self._add(
+            OperatorKind.MAP, "Projection", lambda v: tuple(v[i] for i in field_indexes), output
+        )
+
+    def process(
+        self, func: ProcessFunction, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        if not isinstance(func, ProcessFunction):
+            raise TypeError(
+                f"process on a stream without a key takes a ProcessFunction, not "
+                f"{type(func).__name__}"
+            )
+        return self._add(OperatorKind.PROCESS, "PROCESS", func, output_type)
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        return self._add(
+            OperatorKind.ASSIGN_WATERMARKS, "Timestamps/Watermarks", watermark_strategy, self._type
+        )
+
+    def key_by(
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector,
+        key_type: TypeInformation | Any = None,
+    ) -> KeyedStream:
+        _require(key_selector, KeySelector, "key_by")
+        exchange = Exchange(
+            ExchangeKind.KEY, key_selector, None, to_type_info(key_type), explicit=True
+        )
+        return KeyedStream(self, exchange)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        edges = [edge for stream in (self, *streams) for edge in stream._edges]
+        for stream in streams:
+            if stream._environment is not self._environment:
+                raise ProgramError("Only streams of the same environment can be united.")
+        return DataStream(self._environment, edges, self._type)
+
+    def connect(self, ds: DataStream) -> ConnectedStreams:
+        return ConnectedStreams(self, ds)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        self._node.tag_types[output_tag.tag_id] = output_tag.type_info
+        edge = replace(self._edges[0], tag=output_tag.tag_id)
+        return DataStream(self._environment, [edge], output_tag.type_info)
+
+    def window_all(self, window_assigner: Any) -> Any:
+        raise UnsupportedFeatureError(
+            "DataStream.window_all: windows are not there yet. Use key_by with one key and a "
+            "KeyedProcessFunction with timers."
+        )
+
+    # --- exchanges -----------------------------------------------------------------------------------
+
+    def shuffle(self) -> DataStream:
+        return self._exchanged(ExchangeKind.SHUFFLE)
+
+    def rebalance(self) -> DataStream:
+        return self._exchanged(ExchangeKind.REBALANCE)
+
+    def rescale(self) -> DataStream:
+        return self._exchanged(ExchangeKind.RESCALE)
+
+    def forward(self) -> DataStream:
+        return self._exchanged(ExchangeKind.FORWARD)
+
+    def global_(self) -> DataStream:
+        return self._exchanged(ExchangeKind.GLOBAL)
+
+    def broadcast(self, *broadcast_state_descriptors: Any) -> DataStream:
+        if broadcast_state_descriptors:
+            raise UnsupportedFeatureError(
+                "DataStream.broadcast(descriptor): broadcast state is not there yet. "
+                "broadcast() without a descriptor sends every record to all subtasks."
+            )
+        return self._exchanged(ExchangeKind.BROADCAST)
+
+    def partition_custom(
+        self,
+        partitioner: Callable[[Any, int], int] | Partitioner,
+        key_selector: Callable[[Any], Any] | KeySelector,
+    ) -> DataStream:
+        _require(partitioner, Partitioner, "partition_custom")
+        _require(key_selector, KeySelector, "partition_custom")
+        return self._exchanged(ExchangeKind.CUSTOM, key_selector, partitioner)
+
+    def _exchanged(self, kind: ExchangeKind, *helpers: Any) -> DataStream:
+        exchange = Exchange(kind, *helpers, explicit=True)
+        edges = [replace(edge, exchange=exchange) for edge in self._edges]
+        return DataStream(self._environment, edges, self._type)
+
+    # --- sinks ---------------------------------------------------------------------------------------
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        node = self._sink("Print to Std. Out", SinkKind.PRINT, None)
+        node.sink_identifier = sink_identifier
+        return DataStreamSink(node)
+
+    def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
+        if not isinstance(sink_func, SinkFunction):
+            raise TypeError(f"add_sink takes a SinkFunction, not {type(sink_func).__name__}")
+        return DataStreamSink(
+            self._sink(f"Sink: {type(sink_func).__name__}", SinkKind.FUNCTION, sink_func)
+        )
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        if not isinstance(sink, TwoPhaseSink):
+            raise TypeError(f"sink_to takes a TwoPhaseSink, not {type(sink).__name__}")
+        return DataStreamSink(
+            self._sink(f"Sink: {type(sink).__name__}", SinkKind.TWO_PHASE, sink)
+        )
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[Any]:
+        """Run the job and give its results: all as they come, or at most `limit` as a list."""
+        node = self._sink("Collect Stream Sink", SinkKind.COLLECT, None)
+        return self._environment._execute_and_collect(node, job_execution_name, limit)
+
+    # --- building ------------------------------------------------------------------------------------
+
+    def _sink(self, name: str, kind: SinkKind, function: Any) -> Node:
+        return self._environment._graph.add(
+            OperatorKind.SINK, name, function=function, inputs=list(self._edges), sink_kind=kind
+        )
+
+    def _add(
+        self, kind: OperatorKind, name: str, function: Any, output_type: Any
+    ) -> DataStream:
+        declared = to_type_info(output_type)
+        node = self._environment._graph.add(
+            kind, name, function=function, inputs=list(self._edges), output_type=declared
+        )
+        return DataStream(self._environment, [Edge(node.id, Exchange())], declared)
+
+
+class DataStreamSink:
+    """The end of a stream."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def name(self, name: str) -> DataStreamSink:
+        self._node.name = name
+        return self
+
+    def uid(self, uid: str) -> DataStreamSink:
+        self._node.uid = uid
+        return self
+
+    def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
+        self._node.uid_hash = uid_hash
+        return self
+
+    def set_parallelism(self, parallelism: int) -> DataStreamSink:
+        self._node.parallelism = parallelism
+        return self
+
+    def set_description(self, description: str) -> DataStreamSink:
+        self._node.description = description
+        return self
+
+    def disable_chaining(self) -> DataStreamSink:
+        self._node.chaining = Chaining.NEVER
+        return self
+
+    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> DataStreamSink:
+        group = slot_sharing_group
+        self._node.slot_sharing_group = group if isinstance(group, str) else group.get_name()
+        return self
+
+
+class KeyedStream(DataStream):
+    """A stream cut up by key: what follows has state and timers per key."""
+
+    def __init__(self, stream: DataStream, exchange: Exchange) -> None:
+        edges = [replace(edge, exchange=exchange) for edge in stream._edges]
+        super().__init__(stream._environment, edges, stream._type)
+        self._stream = stream
+        self._exchange = exchange
+
+    def process(  # type: ignore[override]
+        self, func: KeyedProcessFunction, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        if not isinstance(func, KeyedProcessFunction):
+            raise TypeError(
+                f"process on a keyed stream takes a KeyedProcessFunction, not "
+                f"{type(func).__name__}"
+            )
+        return self._add(OperatorKind.KEYED_PROCESS, "KEYED PROCESS", func, output_type)
+
+    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+        _require(func, ReduceFunction, "reduce")
+        return self._add(OperatorKind.REDUCE, "Reduce", func, self._type)
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        return self._aggregate(Aggregation.SUM, position_to_sum)
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        return self._aggregate(Aggregation.MIN, position_to_min)
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        return self._aggregate(Aggregation.MAX, position_to_max)
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        return self._aggregate(Aggregation.MIN_BY, position_to_min_by)
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        return self._aggregate(Aggregation.MAX_BY, position_to_max_by)
+
+    def _aggregate(self, aggregation: Aggregation, position: int | str) -> DataStream:
+        return self.reduce(FieldAggregation(aggregation, position))
+
+    def key_by(
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector,
+        key_type: TypeInformation | Any = None,
+    ) -> KeyedStream:
+        return self._stream.key_by(key_selector, key_type)
+
+    def union(self, *streams: DataStream) -> DataStream:
+        return self._stream.union(*(_values(stream) for stream in streams))
+
+    def window(self, window_assigner: Any) -> Any:
+        raise UnsupportedFeatureError(
+            "KeyedStream.window: windows are not there yet. Use a KeyedProcessFunction with timers."
+        )
+
+    def count_window(self, size: int, slide: int = 0) -> Any:
+        raise UnsupportedFeatureError(
+            "KeyedStream.count_window: windows are not there yet. Use a KeyedProcessFunction that "
+            "counts."
+        )
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        return self._stream.print(sink_identifier)
+
+    def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
+        return self._stream.add_sink(sink_func)
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        return self._stream.sink_to(sink)
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[Any]:
+        return self._stream.execute_and_collect(job_execution_name, limit)
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        return self._stream.assign_timestamps_and_watermarks(watermark_strategy)
+
+    def project(self, *field_indexes: int) -> DataStream:
+        return self._stream.project(*field_indexes)
+
+    def _exchanged(self, kind: ExchangeKind, *helpers: Any) -> DataStream:
+        raise ProgramError(
+            f"A keyed stream is spread by its key: {kind.name.lower()} is not possible on it. "
+            "Call it on the stream before key_by."
+        )
+
+    @property
+    def _node(self) -> Node:
+        raise ProgramError(
+            "key_by makes no operator, so it has no name, uid or parallelism. Set them on the "
+            "operator after it, such as key_by(...).process(...).uid('...')."
+        )
+
+
+def _values(stream: DataStream) -> DataStream:
+    return stream._stream if isinstance(stream, KeyedStream) else stream
+
+
+class ConnectedStreams:
+    """Two streams, possibly of different types, for a function that sees both."""
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        if stream1._environment is not stream2._environment:
+            raise ProgramError("Only streams of the same environment can be connected.")
+        if isinstance(stream1, KeyedStream) != isinstance(stream2, KeyedStream):
+            raise ProgramError(
+                "connect needs two keyed streams or two streams without a key; key_by both, with "
+                "keys of the same type."
+            )
+        self.stream1 = stream1
+        self.stream2 = stream2
+
+    @property
+    def _keyed(self) -> bool:
+        return isinstance(self.stream1, KeyedStream)
+
+    def key_by(
+        self,
+        key_selector1: Callable[[Any], Any] | KeySelector,
+        key_selector2: Callable[[Any], Any] | KeySelector,
+        key_type: TypeInformation | Any = None,
+    ) -> ConnectedStreams:
+        return ConnectedStreams(
+            _values(self.stream1).key_by(key_selector1, key_type),
+            _values(self.stream2).key_by(key_selector2, key_type),
+        )
+
+    def map(self, func: CoMapFunction, output_type: TypeInformation | Any = None) -> DataStream:
+        if not isinstance(func, CoMapFunction):
+            raise TypeError(f"map on connected streams takes a CoMapFunction, not {func!r}")
+        return self._add(OperatorKind.CO_MAP, "Co-Map", func, output_type)
+
+    def flat_map(
+        self, func: CoFlatMapFunction, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        if not isinstance(func, CoFlatMapFunction):
+            raise TypeError(f"flat_map on connected streams takes a CoFlatMapFunction, not {func!r}")
+        return self._add(OperatorKind.CO_FLAT_MAP, "Co-Flat Map", func, output_type)
+
+    def process(
+        self,
+        func: CoProcessFunction | KeyedCoProcessFunction,
+        output_type: TypeInformation | Any = None,
+    ) -> DataStream:
+        expected = KeyedCoProcessFunction if self._keyed else CoProcessFunction
+        if not isinstance(func, expected):
+            raise TypeError(
+                f"process on these connected streams takes a {expected.__name__}, not "
+                f"{type(func).__name__}"
+            )
+        if self._keyed:
+            return self._add(
+                OperatorKind.KEYED_CO_PROCESS, "KEYED CO-PROCESS", func, output_type
+            )
+        return self._add(OperatorKind.CO_PROCESS, "CO-PROCESS", func, output_type)
+
+    def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
+        environment = self.stream1._environment
+        inputs = [
+            replace(edge, input_index=index)
+            for index, stream in enumerate((self.stream1, self.stream2))
+            for edge in stream._edges
+        ]
+        declared = to_type_info(output_type)
+        node = environment._graph.add(
+            kind, name, function=function, inputs=inputs, output_type=declared
+        )
+        return DataStream(environment, [Edge(node.id, Exchange())], declared)
+
+
+__all__ = [
+    "CloseableIterator",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+    "Row",
+]

@@ -1,0 +1,320 @@
+"""Contracts of the functions a user writes. Names and signatures are PyFlink's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+from millpond.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from millpond.datastream.time_domain import TimeDomain
+from millpond.datastream.timerservice import TimerService
+from millpond.metrics.metricbase import MetricGroup
+from millpond.missing import module_getattr
+
+
+class KeyedStateStore(ABC):
+    """Gives access to keyed state."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+
+    @abstractmethod
+    def get_reducing_state(
+        self, state_descriptor: ReducingStateDescriptor
+    ) -> ReducingState[Any]: ...
+
+    @abstractmethod
+    def get_aggregating_state(
+        self, state_descriptor: AggregatingStateDescriptor
+    ) -> AggregatingState[Any, Any]: ...
+
+
+class RuntimeContext(KeyedStateStore):
+    """What a function may know about where it runs."""
+
+    @abstractmethod
+    def get_task_name(self) -> str: ...
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int: ...
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int: ...
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int: ...
+
+    @abstractmethod
+    def get_attempt_number(self) -> int: ...
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str: ...
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str: ...
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup: ...
+
+
+class Function(ABC):
+    """Base of all functions. `open` is called before the first record. `close` is called at the
+    end of a task that ends in order; after a failure it may not be called."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 (optional by contract)
+        """Get states and metrics, open connections."""
+
+    def close(self) -> None:  # noqa: B027 (optional by contract)
+        """Release what `open` took."""
+
+
+class MapFunction(Function):
+    @abstractmethod
+    def map(self, value: Any) -> Any: ...
+
+
+class CoMapFunction(Function):
+    @abstractmethod
+    def map1(self, value: Any) -> Any:
+        """None emits nothing."""
+
+    @abstractmethod
+    def map2(self, value: Any) -> Any:
+        """None emits nothing."""
+
+
+class FlatMapFunction(Function):
+    @abstractmethod
+    def flat_map(self, value: Any) -> Iterable[Any] | None: ...
+
+
+class CoFlatMapFunction(Function):
+    @abstractmethod
+    def flat_map1(self, value: Any) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Iterable[Any] | None: ...
+
+
+class ReduceFunction(Function):
+    @abstractmethod
+    def reduce(self, value1: Any, value2: Any) -> Any: ...
+
+
+class AggregateFunction(Function):
+    @abstractmethod
+    def create_accumulator(self) -> Any: ...
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """Return the new accumulator (it may be the old one, changed)."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any: ...
+
+    @abstractmethod
+    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+
+
+class KeySelector(Function):
+    @abstractmethod
+    def get_key(self, value: Any) -> Any: ...
+
+
+class NullByteKeySelector(KeySelector):
+    """Puts everything under one key."""
+
+    def get_key(self, value: Any) -> int:
+        return 0
+
+
+class FilterFunction(Function):
+    @abstractmethod
+    def filter(self, value: Any) -> bool: ...
+
+
+class Partitioner(Function):
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """The subtask, from 0 to num_partitions - 1."""
+
+
+class ProcessFunction(Function):
+    """The basic function: a record in, any number of records out, to any output."""
+
+    class Context(ABC):
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Clocks. Timers need a key: registering one here raises."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The record's event time, None if it has none."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None: ...
+
+
+class KeyedProcessFunction(Function):
+    """A process function with keyed state and timers."""
+
+    class Context(ABC):
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def timestamp(self) -> int | None: ...
+
+    class OnTimerContext(Context):
+        @abstractmethod
+        def time_domain(self) -> TimeDomain: ...
+
+    @abstractmethod
+    def process_element(
+        self, value: Any, ctx: KeyedProcessFunction.Context
+    ) -> Iterable[Any] | None: ...
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
+    ) -> Iterable[Any] | None:
+        """Called when a timer fires; the timer is already gone, so the same time can be
+        registered again. Never runs at once with `process_element` for a key."""
+        return None
+
+
+class CoProcessFunction(Function):
+    """A process function with two inputs."""
+
+    class Context(ABC):
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def timestamp(self) -> int | None: ...
+
+    @abstractmethod
+    def process_element1(
+        self, value: Any, ctx: CoProcessFunction.Context
+    ) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def process_element2(
+        self, value: Any, ctx: CoProcessFunction.Context
+    ) -> Iterable[Any] | None: ...
+
+
+class KeyedCoProcessFunction(Function):
+    """A process function with two inputs, keyed state and timers; both inputs share them."""
+
+    class Context(ABC):
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def timestamp(self) -> int | None: ...
+
+    class OnTimerContext(Context):
+        @abstractmethod
+        def time_domain(self) -> TimeDomain: ...
+
+    @abstractmethod
+    def process_element1(
+        self, value: Any, ctx: KeyedCoProcessFunction.Context
+    ) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def process_element2(
+        self, value: Any, ctx: KeyedCoProcessFunction.Context
+    ) -> Iterable[Any] | None: ...
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext
+    ) -> Iterable[Any] | None:
+        """As in KeyedProcessFunction."""
+        return None
+
+
+class SourceContext(ABC):
+    """What a running SourceFunction sends its records to."""
+
+    @abstractmethod
+    def collect(self, value: Any) -> None:
+        """Emit a record. Blocks while the job is behind (flow control)."""
+
+    @abstractmethod
+    def collect_with_timestamp(self, value: Any, timestamp: int) -> None: ...
+
+    @abstractmethod
+    def is_cancelled(self) -> bool:
+        """True once the job is ending: return from `run`."""
+
+
+class SourceFunction(Function):
+    """A source written in Python. It runs on the driver; what it emits is made durable before it
+    is processed, so an emitted and processed record is never lost or doubled.
+
+    After a restart `run` is called again from its beginning. If `deterministic` is True, as many
+    records as were already made durable are dropped from the start of it; otherwise all count.
+    """
+
+    deterministic = False
+
+    @abstractmethod
+    def run(self, ctx: SourceContext) -> None:
+        """Emit records until done; returning ends the (then bounded) input."""
+
+    def cancel(self) -> None:  # noqa: B027 (optional by contract)
+        """Called once from another thread when the job ends early: make `run` return."""
+
+
+class SinkContext(ABC):
+    """What a sink may know about a record."""
+
+    @abstractmethod
+    def timestamp(self) -> int | None: ...
+
+    @abstractmethod
+    def current_watermark(self) -> int: ...
+
+    @abstractmethod
+    def current_processing_time(self) -> int: ...
+
+    @abstractmethod
+    def epoch(self) -> int:
+        """The number of the batch. A replayed batch has the same number and the same records: an
+        idempotent sink uses it to write each record once."""
+
+
+class SinkFunction(Function):
+    """A sink written in Python. At least once: after a failure the records of the last epoch may
+    come again, with the same `context.epoch()`."""
+
+    @abstractmethod
+    def invoke(self, value: Any, context: SinkContext) -> None: ...
+
+
+__getattr__ = module_getattr(__name__)

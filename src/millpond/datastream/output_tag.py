@@ -1,0 +1,27 @@
+"""The name and type of a side output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.errors import ProgramError
+
+
+class OutputTag:
+    """`yield tag, value` in a process function sends `value` to the side output of that tag."""
+
+    def __init__(self, tag_id: str, type_info: TypeInformation | Any = None) -> None:
+        if not tag_id:
+            raise ProgramError("An OutputTag needs a name that is not empty.")
+        self.tag_id = tag_id
+        self.type_info = to_type_info(type_info)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OutputTag) and self.tag_id == other.tag_id
+
+    def __hash__(self) -> int:
+        return hash(self.tag_id)
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r})"

@@ -1,0 +1,262 @@
+"""Keyed state: contracts and descriptors. A state belongs to the current key; no other is visible."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from millpond.common.time import Time
+from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.errors import ProgramError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from millpond.datastream.functions import AggregateFunction, ReduceFunction
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+
+
+class State(ABC):
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget the value of the current key."""
+
+
+class ValueState(State, Generic[T]):
+    @abstractmethod
+    def value(self) -> T | None:
+        """The current key's value, None if there is none. It is a copy where it is mutable:
+        changing it has no effect until `update`."""
+
+    @abstractmethod
+    def update(self, value: T | None) -> None:
+        """Set the current key's value; None clears it."""
+
+
+class AppendingState(State, Generic[IN, OUT]):
+    @abstractmethod
+    def get(self) -> OUT | None: ...
+
+    @abstractmethod
+    def add(self, value: IN) -> None: ...
+
+
+class MergingState(AppendingState[IN, OUT]):
+    """State that can be merged when windows merge."""
+
+
+class ReducingState(MergingState[T, T]):
+    """One value; `add` combines it with what is there."""
+
+
+class AggregatingState(MergingState[IN, OUT]):
+    """One accumulator; `get` gives the result computed from it."""
+
+
+class ListState(MergingState[T, Iterable[T]]):
+    @abstractmethod
+    def get(self) -> Iterable[T]:
+        """The elements in the order they were added; empty if there are none."""
+
+    @abstractmethod
+    def update(self, values: list[T]) -> None:
+        """Replace all elements."""
+
+    @abstractmethod
+    def add_all(self, values: list[T]) -> None: ...
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+
+class MapState(State, Generic[K, V]):
+    @abstractmethod
+    def get(self, key: K) -> V | None: ...
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None: ...
+
+    @abstractmethod
+    def put_all(self, dict_value: dict[K, V]) -> None: ...
+
+    @abstractmethod
+    def remove(self, key: K) -> None: ...
+
+    @abstractmethod
+    def contains(self, key: K) -> bool: ...
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Entries in the order they were first put. Entries may be put or removed meanwhile."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]: ...
+
+    @abstractmethod
+    def values(self) -> Iterable[V]: ...
+
+    @abstractmethod
+    def is_empty(self) -> bool: ...
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class StateKind(Enum):
+    """Which of the five keyed states a descriptor describes."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    REDUCING = "reducing"
+    AGGREGATING = "aggregating"
+
+
+class StateDescriptor(ABC):
+    """Name and type of a state. Within one function the name is unique."""
+
+    kind: StateKind
+
+    def __init__(self, name: str, type_info: TypeInformation | Any) -> None:
+        if not isinstance(name, str) or not name:
+            raise ProgramError(f"A state needs a name that is not empty, not {name!r}.")
+        self.name = name
+        self.type_info = to_type_info(type_info)
+
+    def get_name(self) -> str:
+        return self.name
+
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        raise UnsupportedFeatureError(
+            f"StateDescriptor.enable_time_to_live (state '{self.name}') is not there yet: register "
+            "a timer and clear the state in on_timer."
+        )
+
+
+class ValueStateDescriptor(StateDescriptor):
+    kind = StateKind.VALUE
+
+    def __init__(self, name: str, value_type_info: TypeInformation | Any) -> None:
+        super().__init__(name, value_type_info)
+
+
+class ListStateDescriptor(StateDescriptor):
+    kind = StateKind.LIST
+
+    def __init__(self, name: str, elem_type_info: TypeInformation | Any) -> None:
+        super().__init__(name, elem_type_info)
+
+
+class MapStateDescriptor(StateDescriptor):
+    kind = StateKind.MAP
+
+    def __init__(
+        self,
+        name: str,
+        key_type_info: TypeInformation | Any,
+        value_type_info: TypeInformation | Any,
+    ) -> None:
+        super().__init__(name, value_type_info)
+        self.key_type_info = to_type_info(key_type_info)
+
+
+class ReducingStateDescriptor(StateDescriptor):
+    kind = StateKind.REDUCING
+
+    def __init__(
+        self,
+        name: str,
+        reduce_function: ReduceFunction | Callable[[Any, Any], Any],
+        type_info: TypeInformation | Any,
+    ) -> None:
+        super().__init__(name, type_info)
+        self._reduce_function = reduce_function
+
+    def get_reduce_function(self) -> ReduceFunction | Callable[[Any, Any], Any]:
+        return self._reduce_function
+
+
+class AggregatingStateDescriptor(StateDescriptor):
+    kind = StateKind.AGGREGATING
+
+    def __init__(
+        self,
+        name: str,
+        agg_function: AggregateFunction,
+        state_type_info: TypeInformation | Any,
+    ) -> None:
+        super().__init__(name, state_type_info)
+        self._agg_function = agg_function
+
+    def get_agg_function(self) -> AggregateFunction:
+        return self._agg_function
+
+
+class StateTtlConfig:
+    """How long state lives. Can be built, so that programs import and read; states refuse it for now."""
+
+    class UpdateType(Enum):
+        Disabled = 0
+        OnCreateAndWrite = 1
+        OnReadAndWrite = 2
+
+    class StateVisibility(Enum):
+        ReturnExpiredIfNotCleanedUp = 0
+        NeverReturnExpired = 1
+
+    def __init__(self, ttl: Time, settings: dict[str, Any]) -> None:
+        self._ttl = ttl
+        self._settings = settings
+
+    @staticmethod
+    def new_builder(ttl: Time) -> StateTtlConfig.Builder:
+        return StateTtlConfig.Builder(ttl)
+
+    def get_ttl(self) -> Time:
+        return self._ttl
+
+    class Builder:
+        def __init__(self, ttl: Time) -> None:
+            self._ttl = ttl
+            self._settings: dict[str, Any] = {}
+
+        def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfig.Builder:
+            return self._with("update_type", update_type)
+
+        def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
+            return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
+
+        def update_ttl_on_read_and_write(self) -> StateTtlConfig.Builder:
+            return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
+
+        def set_state_visibility(
+            self, state_visibility: StateTtlConfig.StateVisibility
+        ) -> StateTtlConfig.Builder:
+            return self._with("state_visibility", state_visibility)
+
+        def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
+            return self._with("cleanup_in_background", False)
+
+        def build(self) -> StateTtlConfig:
+            return StateTtlConfig(self._ttl, dict(self._settings))
+
+        def _with(self, name: str, value: Any) -> StateTtlConfig.Builder:
+            self._settings[name] = value
+            return self

@@ -1,0 +1,216 @@
+"""Where a program begins: makes sources, holds settings, runs jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.common.execution_config import ExecutionConfig
+from millpond.common.job import JobClient, JobExecutionResult
+from millpond.common.typeinfo import TypeInformation, Types, to_type_info
+from millpond.common.watermark_strategy import WatermarkStrategy
+from millpond.datastream.checkpoint_config import CheckpointConfig
+from millpond.datastream.checkpointing_mode import CheckpointingMode
+from millpond.datastream.connectors.base import Source
+from millpond.datastream.connectors.collection import (
+    CollectionSource,
+    FunctionSource,
+    NumberSequenceSource,
+)
+from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.data_stream import CloseableIterator, DataStream
+from millpond.datastream.execution_mode import RuntimeExecutionMode
+from millpond.datastream.functions import SourceFunction
+from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.plan.graph import Edge, Exchange, Node, OperatorKind, StreamGraph
+
+_SETTINGS_VARIABLE = "MILLPOND_SETTINGS"
+
+
+class StreamExecutionEnvironment:
+    """Build streams with it, then `execute`. Settings come from the configuration given here, then
+    from `millpond run`'s command line, which is passed on in an environment variable."""
+
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        self._configuration = Configuration(configuration)
+        self._configuration.add_all(
+            Configuration.from_dict(json.loads(os.environ.get(_SETTINGS_VARIABLE, "{}")))
+        )
+        self._config = ExecutionConfig(self._configuration)
+        self._graph = StreamGraph()
+        self._executed: set[int] = set()
+        self._chaining = True
+
+    @staticmethod
+    def get_execution_environment(
+        configuration: Configuration | None = None,
+    ) -> StreamExecutionEnvironment:
+        return StreamExecutionEnvironment(configuration)
+
+    # --- settings ------------------------------------------------------------------------------------
+
+    def get_config(self) -> ExecutionConfig:
+        return self._config
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        return CheckpointConfig(self._configuration)
+
+    def configure(self, configuration: Configuration) -> None:
+        self._configuration.add_all(configuration)
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        if parallelism < 1:
+            raise ProgramError(f"The parallelism must be at least 1, not {parallelism}.")
+        self._config.set_parallelism(parallelism)
+        return self
+
+    def get_parallelism(self) -> int:
+        """0 if it is not set: then it is the number of the cluster's cores."""
+        return self._config.get_parallelism()
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        self._config.set_max_parallelism(max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        return self._config.get_max_parallelism()
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        self._configuration.set_string(options.RUNTIME_MODE.key, execution_mode.name)
+        return self
+
+    def enable_checkpointing(
+        self, interval: int, mode: CheckpointingMode | None = None
+    ) -> StreamExecutionEnvironment:
+        """Kept for PyFlink programs: every batch is a checkpoint already. Set
+        execution.checkpointing.dir for one that outlives the process."""
+        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        self._chaining = False
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        return self._chaining
+
+    def add_jars(self, *jars_path: str) -> None:
+        raise UnsupportedFeatureError(
+            "StreamExecutionEnvironment.add_jars: Flink's connector jars are of no use on Spark. "
+            "Leave the call out."
+        )
+
+    # --- sources -------------------------------------------------------------------------------------
+
+    def from_collection(
+        self, collection: Iterable[Any], type_info: TypeInformation | Any = None
+    ) -> DataStream:
+        records = list(collection)
+        return self._source(CollectionSource(records), "Collection Source", type_info)
+
+    def from_sequence(self, start: int, end: int) -> DataStream:
+        """The numbers from `start` to `end`, both included."""
+        return self._source(NumberSequenceSource(start, end), "Sequence Source", Types.LONG())
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeInformation | Any = None,
+    ) -> DataStream:
+        if not isinstance(source, Source):
+            raise TypeError(f"from_source takes a Source, not {type(source).__name__}")
+        stream = self._source(source, source_name, type_info)
+        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+
+    def add_source(
+        self,
+        source_func: SourceFunction,
+        source_name: str = "Custom Source",
+        type_info: TypeInformation | Any = None,
+    ) -> DataStream:
+        if not isinstance(source_func, SourceFunction):
+            raise TypeError(f"add_source takes a SourceFunction, not {type(source_func).__name__}")
+        return self._source(FunctionSource(source_func), source_name, type_info)
+
+    def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
+        source = FileSource(StreamFormat(charset_name), (file_path,), None)
+        return self._source(source, "Text File Source", Types.STRING())
+
+    def _source(self, source: Source, name: str, type_info: Any) -> DataStream:
+        declared = to_type_info(type_info)
+        node = self._graph.add(
+            OperatorKind.SOURCE, name, function=source, output_type=declared
+        )
+        return DataStream(self, [Edge(node.id, Exchange())], declared)
+
+    # --- running -------------------------------------------------------------------------------------
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run everything added since the last `execute`, and wait for its end."""
+        return self.execute_async(job_name).get_job_execution_result().result()
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        from millpond.runtime.jobs import submit
+
+        return submit(self._next_graph(), self._configuration, self._config, job_name)
+
+    def get_execution_plan(self) -> str:
+        """The plan of the next job as JSON, with Flink's field names."""
+        from millpond.plan.explain import to_json
+        from millpond.runtime.jobs import plan_job
+
+        graph = self._pending_graph()
+        plan = plan_job(graph, self._configuration, self._config, None)
+        return json.dumps(to_json(graph, plan), indent=2)
+
+    def draw_execution_plan(self) -> str:
+        """Beyond PyFlink: the plan of the next job, drawn for a terminal."""
+        from millpond.plan.explain import draw
+        from millpond.runtime.jobs import plan_job
+
+        graph = self._pending_graph()
+        return draw(graph, plan_job(graph, self._configuration, self._config, None))
+
+    def close(self) -> None:
+        """Forget the program's streams. Spark keeps running for the next environment."""
+        self._graph = StreamGraph()
+
+    def _pending_graph(self) -> StreamGraph:
+        executed = self._executed
+        return self._graph.select(
+            lambda node: node.kind is OperatorKind.SINK and node.id not in executed
+        )
+
+    def _next_graph(self) -> StreamGraph:
+        graph = self._pending_graph()
+        self._executed.update(
+            node.id for node in graph.nodes.values() if node.kind is OperatorKind.SINK
+        )
+        return graph
+
+    def _execute_and_collect(
+        self, sink: Node, job_name: str | None, limit: int | None
+    ) -> CloseableIterator | list[Any]:
+        from millpond.runtime.jobs import submit_and_collect
+
+        graph = self._graph.select(lambda node: node is sink)
+        self._executed.add(sink.id)
+        iterator = submit_and_collect(graph, self._configuration, self._config, job_name)
+        if limit is None:
+            return iterator
+        with iterator:
+            return [value for _, value in zip(range(limit), iterator, strict=False)]

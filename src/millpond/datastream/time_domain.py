@@ -1,0 +1,8 @@
+"""The two clocks."""
+
+from enum import Enum
+
+
+class TimeDomain(Enum):
+    EVENT_TIME = 0
+    PROCESSING_TIME = 1

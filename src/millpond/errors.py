@@ -1,0 +1,86 @@
+"""Everything Millpond raises on purpose.
+
+    MillpondError
+     +- ProgramError              the program is refused before anything runs
+     |   +- UnsupportedFeatureError   PyFlink has it, Millpond does not (yet)
+     +- TypeMismatchError         a value does not fit the declared type
+     +- EnvironmentError_         the machine lacks something (Java, Spark)
+     +- CheckpointError           a job folder cannot be used
+     |   +- CheckpointInUseError      another running job owns it
+     |   +- IncompatibleCheckpointError   the program does not fit what is stored
+     |   +- CorruptDataError          a stored file or blob fails its checksum
+     +- JobExecutionError         a running job failed
+         +- UserFunctionError         ... inside a user's function
+         +- JobCancelledError         ... because somebody cancelled it
+"""
+
+from __future__ import annotations
+
+
+class MillpondError(Exception):
+    """Base of all errors Millpond raises on purpose."""
+
+
+class ProgramError(MillpondError):
+    """The program is not valid; nothing has been run."""
+
+
+class UnsupportedFeatureError(ProgramError, NotImplementedError):
+    """PyFlink has this and Millpond does not. The text names the feature and the alternative."""
+
+
+class TypeMismatchError(MillpondError, TypeError):
+    """A value does not fit the type declared for it."""
+
+
+class EnvironmentError_(MillpondError):
+    """The machine lacks something Millpond needs; the text says how to get it."""
+
+
+class CheckpointError(MillpondError):
+    """A job folder cannot be used."""
+
+
+class CheckpointInUseError(CheckpointError):
+    """Another running job owns this job folder."""
+
+
+class IncompatibleCheckpointError(CheckpointError):
+    """The program does not fit what is stored in the job folder."""
+
+
+class CorruptDataError(CheckpointError):
+    """A stored file or blob fails its checksum or has an unknown format version."""
+
+
+class JobExecutionError(MillpondError):
+    """A running job failed."""
+
+
+class JobCancelledError(JobExecutionError):
+    """The job was cancelled before it finished."""
+
+
+class UserFunctionError(JobExecutionError):
+    """A user's function raised. Names the operator, the subtask and the record."""
+
+    def __init__(
+        self, operator: str, subtask: int, action: str, record: str, cause: str, traceback: str
+    ) -> None:
+        self.operator = operator
+        self.subtask = subtask
+        self.action = action
+        self.record = record
+        self.cause = cause
+        self.traceback = traceback
+        super().__init__(operator, subtask, action, record, cause, traceback)
+
+    def __str__(self) -> str:
+        lines = [f"{self.cause}", f"  in operator '{self.operator}' (subtask {self.subtask})"]
+        lines.append(f"  while: {self.action}")
+        if self.record:
+            lines.append(f"  record: {self.record}")
+        if self.traceback:
+            lines.append("  user code:")
+            lines.extend("    " + line for line in self.traceback.rstrip().splitlines())
+        return "\n".join(lines)

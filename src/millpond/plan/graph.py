@@ -1,0 +1,136 @@
+"""The dataflow graph a program builds: nodes are operators, edges say how records travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from millpond.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+
+
+class OperatorKind(Enum):
+    """What an operator does with a record. The heart has one class for each."""
+
+    SOURCE = "source"
+    MAP = "map"
+    FLAT_MAP = "flat_map"
+    FILTER = "filter"
+    PROCESS = "process"
+    KEYED_PROCESS = "keyed_process"
+    REDUCE = "reduce"
+    CO_MAP = "co_map"
+    CO_FLAT_MAP = "co_flat_map"
+    CO_PROCESS = "co_process"
+    KEYED_CO_PROCESS = "keyed_co_process"
+    ASSIGN_WATERMARKS = "assign_watermarks"
+    SINK = "sink"
+
+
+class SinkKind(Enum):
+    PRINT = "print"
+    COLLECT = "collect"
+    FUNCTION = "function"
+    TWO_PHASE = "two_phase"
+
+
+class ExchangeKind(Enum):
+    """How records get from one operator to the next (E4). The value is Flink's ship strategy."""
+
+    FORWARD = "FORWARD"
+    KEY = "HASH"
+    REBALANCE = "REBALANCE"
+    RESCALE = "RESCALE"
+    SHUFFLE = "SHUFFLE"
+    BROADCAST = "BROADCAST"
+    GLOBAL = "GLOBAL"
+    CUSTOM = "CUSTOM"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A way to travel; `explicit` if the program asked for it."""
+
+    kind: ExchangeKind = ExchangeKind.FORWARD
+    key_selector: Any = None
+    partitioner: Any = None
+    key_type: TypeInformation | None = None
+    explicit: bool = False
+
+
+class Chaining(Enum):
+    ALWAYS = "always"
+    HEAD = "head"  # may have followers, but starts a chain
+    NEVER = "never"
+
+
+@dataclass
+class Edge:
+    source: int
+    exchange: Exchange
+    tag: str | None = None
+    input_index: int = 0
+
+
+@dataclass
+class Node:
+    """One operator. `parallelism` is None where the program did not set it."""
+
+    id: int
+    kind: OperatorKind
+    name: str
+    function: Any = None
+    inputs: list[Edge] = field(default_factory=list)
+    output_type: TypeInformation = field(default_factory=PickledBytesTypeInfo)
+    tag_types: dict[str, TypeInformation] = field(default_factory=dict)
+    uid: str | None = None
+    uid_hash: str | None = None
+    parallelism: int | None = None
+    max_parallelism: int | None = None
+    chaining: Chaining = Chaining.ALWAYS
+    slot_sharing_group: str | None = None
+    description: str | None = None
+    sink_kind: SinkKind | None = None
+    sink_identifier: str | None = None
+
+    @property
+    def is_keyed(self) -> bool:
+        return any(edge.exchange.kind is ExchangeKind.KEY for edge in self.inputs)
+
+    @property
+    def has_state(self) -> bool:
+        return self.is_keyed
+
+
+@dataclass
+class StreamGraph:
+    """All nodes of a program, in the order they were made (a topological order)."""
+
+    nodes: dict[int, Node] = field(default_factory=dict)
+    _next_id: int = 1
+
+    def add(self, kind: OperatorKind, name: str, **attributes: Any) -> Node:
+        node = Node(self._next_id, kind, name, **attributes)
+        self._next_id += 1
+        self.nodes[node.id] = node
+        return node
+
+    def outputs(self, node_id: int) -> list[tuple[Node, Edge]]:
+        return [
+            (node, edge)
+            for node in self.nodes.values()
+            for edge in node.inputs
+            if edge.source == node_id
+        ]
+
+    def select(self, wanted: Callable[[Node], bool]) -> StreamGraph:
+        """The part of the graph that the wanted nodes depend on."""
+        keep: set[int] = set()
+        pending = [node.id for node in self.nodes.values() if wanted(node)]
+        while pending:
+            node_id = pending.pop()
+            if node_id not in keep:
+                keep.add(node_id)
+                pending.extend(edge.source for edge in self.nodes[node_id].inputs)
+        return StreamGraph({i: n for i, n in self.nodes.items() if i in keep}, self._next_id)

@@ -1,0 +1,308 @@
+"""From the graph to what runs: tasks, levels, exchanges.
+
+A *task* is an operator that needs its records brought to it (by key, by rebalance, from two
+inputs), with everything that follows it without an exchange. A *head* is the same for a source.
+A task's *level* is the longest way to it, counted in exchanges; heads are level 0. Spark runs one
+pass per level, and rows for later levels just pass through: that is how any acyclic graph, with any
+number of sinks, is one linear Spark query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.plan.graph import (
+    Exchange,
+    ExchangeKind,
+    Node,
+    OperatorKind,
+    SinkKind,
+    StreamGraph,
+)
+from millpond.plan.uids import operator_uids
+from millpond.runtime.task.key_groups import default_max_parallelism
+
+_TWO_INPUTS = {
+    OperatorKind.CO_MAP,
+    OperatorKind.CO_FLAT_MAP,
+    OperatorKind.CO_PROCESS,
+    OperatorKind.KEYED_CO_PROCESS,
+}
+FORWARD = Exchange()
+
+
+@dataclass
+class Route:
+    """One way out of an operator: exactly one of the three targets is set."""
+
+    tag: str | None
+    operator: int | None = None
+    exchange: int | None = None
+    sink: int | None = None
+
+
+@dataclass
+class OperatorPlan:
+    id: int
+    kind: OperatorKind
+    name: str
+    uid: str
+    function: Any
+    output_type: Any
+    tag_types: dict[str, Any]
+    parallelism: int
+    max_parallelism: int
+    routes: list[Route] = field(default_factory=list)
+
+
+@dataclass
+class ExchangePlan:
+    """Records from an operator to one input of a task."""
+
+    id: int
+    kind: ExchangeKind
+    key_selector: Any
+    partitioner: Any
+    source_operator: int
+    target_task: int
+    input_index: int
+
+
+@dataclass
+class TaskInput:
+    """One source of records of a task: an exchange as one task or head feeds it.
+
+    `origins` are the sources and assigners its watermark comes from. Records from a head carry the
+    watermark of their source partition, records from a task carry that task's clock."""
+
+    exchange: int
+    source_task: int
+    from_head: bool
+    origins: list[int]
+
+
+@dataclass
+class TaskPlan:
+    """A head (level 0) or a task. `origins`: what its operators' watermarks start from."""
+
+    id: int
+    level: int
+    root: int
+    operators: list[int]
+    keyed: bool
+    parallelism: int
+    max_parallelism: int
+    ordinal: int = 0
+    inputs: list[TaskInput] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+
+    @property
+    def labels(self) -> int:
+        """How many labels the task has: its key groups, or its subtasks if it has no key."""
+        return self.max_parallelism if self.keyed else self.parallelism
+
+
+@dataclass
+class SinkPlan:
+    id: int
+    name: str
+    uid: str
+    kind: SinkKind
+    function: Any
+    identifier: str | None
+    parallelism: int
+    exchange: Exchange
+
+
+@dataclass
+class JobPlan:
+    name: str
+    batch_mode: bool
+    parallelism: int
+    operators: dict[int, OperatorPlan]
+    tasks: dict[int, TaskPlan]
+    exchanges: dict[int, ExchangePlan]
+    sinks: dict[int, SinkPlan]
+    settings: dict[str, Any] = field(default_factory=dict)
+    job_parameters: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def levels(self) -> int:
+        return max(task.level for task in self.tasks.values())
+
+    @property
+    def heads(self) -> list[TaskPlan]:
+        return [task for task in self.tasks.values() if task.level == 0]
+
+    def tasks_at(self, level: int) -> list[TaskPlan]:
+        at_level = [task for task in self.tasks.values() if task.level == level]
+        return sorted(at_level, key=lambda task: task.ordinal)
+
+    def listeners(self, origin: int) -> list[TaskPlan]:
+        """The tasks whose event-time clock depends on a watermark origin."""
+        return [
+            task
+            for task in self.tasks.values()
+            if any(origin in task_input.origins for task_input in task.inputs)
+        ]
+
+
+def needs_own_task(node: Node, graph: StreamGraph) -> bool:
+    """True if records must be brought to this operator; false if it can follow its input."""
+    if node.kind in (OperatorKind.SOURCE, OperatorKind.SINK):
+        return node.kind is OperatorKind.SOURCE
+    if node.kind in _TWO_INPUTS:
+        return True
+    if any(edge.exchange.kind is not ExchangeKind.FORWARD for edge in node.inputs):
+        return True
+    for edge in node.inputs:
+        source = graph.nodes[edge.source]
+        if node.parallelism and source.parallelism and node.parallelism != source.parallelism:
+            return True
+    return node.kind is OperatorKind.ASSIGN_WATERMARKS and not _follows_source(node, graph)
+
+
+def _follows_source(node: Node, graph: StreamGraph) -> bool:
+    """True if there is no exchange between the sources and this operator."""
+    return all(
+        graph.nodes[edge.source].kind is OperatorKind.SOURCE
+        or (
+            not needs_own_task(graph.nodes[edge.source], graph)
+            and _follows_source(graph.nodes[edge.source], graph)
+        )
+        for edge in node.inputs
+    )
+
+
+def build_plan(
+    graph: StreamGraph,
+    name: str,
+    parallelism: int,
+    max_parallelism: int | None = None,
+    batch_mode: bool = False,
+) -> JobPlan:
+    """The physical plan of a validated graph."""
+    uids = operator_uids(graph)
+    plan = JobPlan(name, batch_mode, parallelism, {}, {}, {}, {})
+    for node in graph.nodes.values():
+        own_parallelism = node.parallelism or parallelism
+        own_maximum = (
+            node.max_parallelism or max_parallelism or default_max_parallelism(own_parallelism)
+        )
+        if node.kind is OperatorKind.SINK:
+            assert node.sink_kind is not None
+            plan.sinks[node.id] = SinkPlan(
+                node.id,
+                node.name,
+                uids[node.id],
+                node.sink_kind,
+                node.function,
+                node.sink_identifier,
+                own_parallelism,
+                node.inputs[0].exchange,
+            )
+        else:
+            plan.operators[node.id] = OperatorPlan(
+                node.id,
+                node.kind,
+                node.name,
+                uids[node.id],
+                node.function,
+                node.output_type,
+                node.tag_types,
+                own_parallelism,
+                own_maximum,
+            )
+    for node in graph.nodes.values():
+        if needs_own_task(node, graph):
+            operator = plan.operators[node.id]
+            plan.tasks[node.id] = TaskPlan(
+                id=node.id,
+                level=0,
+                root=node.id,
+                operators=_followers(node, graph),
+                keyed=node.is_keyed,
+                parallelism=operator.parallelism,
+                max_parallelism=operator.max_parallelism,
+            )
+    _connect(graph, plan)
+    _place_on_levels(plan)
+    _find_origins(graph, plan)
+    return plan
+
+
+def _followers(root: Node, graph: StreamGraph) -> list[int]:
+    """The root and every operator that follows it without an exchange."""
+    found = [root.id]
+    for node_id in found:
+        for node, _ in graph.outputs(node_id):
+            follows = node.kind is not OperatorKind.SINK and not needs_own_task(node, graph)
+            if follows and node.id not in found:
+                found.append(node.id)
+    return found
+
+
+def _connect(graph: StreamGraph, plan: JobPlan) -> None:
+    """Give every operator its routes, and every pair of tasks its exchanges."""
+    for operator in plan.operators.values():
+        for node, edge in graph.outputs(operator.id):
+            if node.kind is OperatorKind.SINK:
+                operator.routes.append(Route(edge.tag, sink=node.id))
+            elif node.id not in plan.tasks:
+                operator.routes.append(Route(edge.tag, operator=node.id))
+            else:
+                exchange_id = len(plan.exchanges)
+                operator.routes.append(Route(edge.tag, exchange=exchange_id))
+                plan.exchanges[exchange_id] = ExchangePlan(
+                    exchange_id,
+                    edge.exchange.kind,
+                    edge.exchange.key_selector,
+                    edge.exchange.partitioner,
+                    operator.id,
+                    node.id,
+                    edge.input_index,
+                )
+
+
+def _place_on_levels(plan: JobPlan) -> None:
+    changed = True
+    while changed:  # the graph is acyclic, so this ends after as many rounds as there are levels
+        changed = False
+        for exchange in plan.exchanges.values():
+            target = plan.tasks[exchange.target_task]
+            for task in plan.tasks.values():
+                if exchange.source_operator in task.operators and target.level <= task.level:
+                    target.level = task.level + 1
+                    changed = True
+    counts: dict[int, int] = {}
+    for task in plan.tasks.values():
+        task.ordinal = counts.get(task.level, 0)
+        counts[task.level] = task.ordinal + 1
+
+
+def _find_origins(graph: StreamGraph, plan: JobPlan) -> None:
+    """A watermark origin is a source or an assigner; find those behind each input of each task."""
+    makers = (OperatorKind.SOURCE, OperatorKind.ASSIGN_WATERMARKS)
+    for task in sorted(plan.tasks.values(), key=lambda task: task.level):
+        task.origins = [op for op in task.operators if plan.operators[op].kind in makers]
+        behind_root = {origin for task_input in task.inputs for origin in task_input.origins}
+        behind: dict[int, set[int]] = {}
+        for op in task.operators:  # the root first, every other one after its inputs
+            if op in task.origins:
+                behind[op] = {op}
+            elif op == task.root:
+                behind[op] = behind_root
+            else:
+                inputs = [edge.source for edge in graph.nodes[op].inputs]
+                behind[op] = set().union(*(behind[i] for i in inputs if i in behind))
+        for exchange in plan.exchanges.values():
+            if exchange.source_operator in behind:
+                plan.tasks[exchange.target_task].inputs.append(
+                    TaskInput(
+                        exchange.id,
+                        task.id,
+                        task.level == 0,
+                        sorted(behind[exchange.source_operator]),
+                    )
+                )

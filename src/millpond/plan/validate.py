@@ -1,0 +1,91 @@
+"""Refuses a program before anything runs, in words that say what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cloudpickle
+
+from millpond.errors import ProgramError
+from millpond.plan.graph import ExchangeKind, Node, OperatorKind, StreamGraph
+from millpond.runtime.task.key_groups import UPPER_BOUND_MAX_PARALLELISM
+
+
+def validate(
+    graph: StreamGraph, parallelism: int, max_parallelism: int | None, auto_uids: bool
+) -> None:
+    if not any(node.kind is OperatorKind.SINK for node in graph.nodes.values()):
+        raise ProgramError(
+            "The program has no sink, so it would do nothing. Add print(), sink_to(), add_sink() "
+            "or use execute_and_collect()."
+        )
+    _check_uids(graph, auto_uids)
+    for node in graph.nodes.values():
+        _check_parallelism(node, parallelism, max_parallelism)
+        _check_pickling(node)
+        for edge in node.inputs:
+            forward = edge.exchange.kind is ExchangeKind.FORWARD and edge.exchange.explicit
+            upstream = graph.nodes[edge.source]
+            if forward and (node.parallelism or parallelism) != (
+                upstream.parallelism or parallelism
+            ):
+                raise ProgramError(
+                    f"forward() needs the same parallelism on both sides: {_title(upstream)} has "
+                    f"{upstream.parallelism or parallelism}, {_title(node)} has "
+                    f"{node.parallelism or parallelism}. Use rebalance() or rescale()."
+                )
+
+
+def _title(node: Node) -> str:
+    return f"operator '{node.name}'"
+
+
+def _check_uids(graph: StreamGraph, auto_uids: bool) -> None:
+    owners: dict[str, Node] = {}
+    for node in graph.nodes.values():
+        if node.uid is not None:
+            if node.uid in owners:
+                raise ProgramError(
+                    f"The uid '{node.uid}' is used by {_title(owners[node.uid])} and by "
+                    f"{_title(node)}. A uid must be unique within a job."
+                )
+            owners[node.uid] = node
+        elif node.has_state and not auto_uids and node.uid_hash is None:
+            raise ProgramError(
+                f"{_title(node)} keeps state but has no uid, and generated uids are switched off "
+                "(pipeline.auto-generate-uids). Call .uid('...') on it."
+            )
+
+
+def _check_parallelism(node: Node, parallelism: int, max_parallelism: int | None) -> None:
+    own = node.parallelism or parallelism
+    maximum = node.max_parallelism or max_parallelism
+    if own < 1:
+        raise ProgramError(f"{_title(node)}: the parallelism must be at least 1, not {own}.")
+    if maximum is not None and not 1 <= maximum <= UPPER_BOUND_MAX_PARALLELISM:
+        raise ProgramError(
+            f"{_title(node)}: the max parallelism must be 1 to {UPPER_BOUND_MAX_PARALLELISM}, "
+            f"not {maximum}."
+        )
+    if maximum is not None and own > maximum:
+        raise ProgramError(
+            f"{_title(node)}: the parallelism {own} is above the max parallelism {maximum}."
+        )
+
+
+def _check_pickling(node: Node) -> None:
+    carried: list[tuple[str, Any]] = [("function", node.function)]
+    for edge in node.inputs:
+        carried.append(("key selector", edge.exchange.key_selector))
+        carried.append(("partitioner", edge.exchange.partitioner))
+    for what, value in carried:
+        if value is None:
+            continue
+        try:
+            cloudpickle.dumps(value)
+        except Exception as problem:  # whatever a user's __reduce__ raises
+            raise ProgramError(
+                f"The {what} of {_title(node)} cannot be sent to workers: {problem}. It holds "
+                "something that cannot be pickled (a connection, a lock, an open file, a Spark "
+                "object): create that in open() instead."
+            ) from None

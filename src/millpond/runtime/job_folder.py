@@ -1,0 +1,162 @@
+"""A job's folder: everything durable about it.
+
+    job.blob            what the job is: name, operators, parallelism (written once)
+    lock                held by the driver that runs the job
+    plans/N-L.lane      what lane L of batch N reads; written before batch N runs
+    plans/N.plan        positions of the sources after batch N; written after its lanes
+    epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
+    spark/              Spark's own checkpoint of the query (offsets, commits, state)
+
+Every file is written aside, synced and renamed; blobs are as in `runtime/task/codec.py`. A batch is
+planned once: if its plan is there, a restart runs exactly that plan again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from millpond.errors import (
+    CheckpointInUseError,
+    CorruptDataError,
+    IncompatibleCheckpointError,
+    ProgramError,
+)
+from millpond.runtime.task import codec
+from millpond.runtime.task.batch import LanePlan
+from millpond.runtime.task.codec import BlobKind
+
+_KEPT_BATCHES = 10
+
+
+def folder_name(job_name: str) -> str:
+    """The job's name as a folder name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", job_name).strip("-.") or "job"
+
+
+class JobFolder:
+    def __init__(self, path: Path, temporary: bool) -> None:
+        self.path = path
+        self.temporary = temporary
+        self._lock: int | None = None
+
+    @staticmethod
+    def open(checkpoint_dir: str | None, job_name: str) -> JobFolder:
+        """The folder of a job below `checkpoint_dir`, or a temporary one if there is none."""
+        if checkpoint_dir is None:
+            path = Path(tempfile.mkdtemp(prefix="millpond-"))
+            folder = JobFolder(path, temporary=True)
+        else:
+            url = urlparse(checkpoint_dir)
+            if url.scheme not in ("", "file"):
+                raise ProgramError(
+                    f"execution.checkpointing.dir is '{checkpoint_dir}', but only folders on local "
+                    "or shared (NFS) file systems can be used yet. Use a path or file:// URL that "
+                    "the driver and all workers see."
+                )
+            base = url.path if url.scheme else checkpoint_dir
+            folder = JobFolder(Path(base).absolute() / folder_name(job_name), temporary=False)
+        for part in ("plans", "epochs"):
+            (folder.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder._take_lock()
+        return folder
+
+    def _take_lock(self) -> None:
+        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # The kernel gives the lock back when its holder dies, however it dies.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(lock, 200).decode(errors="replace").strip()
+            os.close(lock)
+            raise CheckpointInUseError(
+                f"The job folder {self.path} is in use by another running job ({holder}). Stop that "
+                "job, or give this one another name or another execution.checkpointing.dir."
+            ) from None
+        os.truncate(lock, 0)
+        os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
+        self._lock = lock
+
+    def check_identity(self, identity: dict[str, Any]) -> None:
+        """Write what the job is, or compare it with what is there."""
+        path = self.path / "job.blob"
+        if not path.exists():
+            self._write(path, codec.encode(BlobKind.BATCH_PLAN, identity))
+            return
+        stored = codec.decode(BlobKind.BATCH_PLAN, path.read_bytes(), str(path))
+        for name, value in identity.items():
+            if stored.get(name) != value:
+                raise IncompatibleCheckpointError(
+                    f"The job folder {self.path} was written by a job with {name} = "
+                    f"{stored.get(name)}; this program has {value}. Run the program that wrote it, "
+                    "or use another job name or folder to start afresh."
+                )
+
+    @property
+    def spark_checkpoint(self) -> Path:
+        return self.path / "spark"
+
+    def lane_path(self, epoch: int, lane: int) -> Path:
+        return self.path / "plans" / f"{epoch}-{lane}.lane"
+
+    def write_plan(self, epoch: int, lanes: list[LanePlan], content: dict[str, Any]) -> None:
+        for lane in lanes:
+            self._write(self.lane_path(epoch, lane.lane), lane.encode())
+        blob = codec.encode(BlobKind.BATCH_PLAN, content)
+        self._write(self.path / "plans" / f"{epoch}.plan", blob)
+
+    def read_plan(self, epoch: int) -> dict[str, Any] | None:
+        return self._read(self.path / "plans" / f"{epoch}.plan", BlobKind.BATCH_PLAN)
+
+    def write_epoch(self, epoch: int, content: dict[str, Any]) -> None:
+        blob = codec.encode(BlobKind.EPOCH, content)
+        self._write(self.path / "epochs" / f"{epoch}.epoch", blob)
+
+    def read_epoch(self, epoch: int) -> dict[str, Any] | None:
+        return self._read(self.path / "epochs" / f"{epoch}.epoch", BlobKind.EPOCH)
+
+    def last_epoch(self) -> int:
+        """The newest batch that left something behind; -1 if none."""
+        return max((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=-1)
+
+    def drop_batches_before(self, epoch: int) -> None:
+        """Forget batches that can never run again."""
+        limit = epoch - _KEPT_BATCHES
+        for path in [*(self.path / "plans").iterdir(), *(self.path / "epochs").iterdir()]:
+            number = re.match(r"\d+", path.name)
+            if number is not None and int(number.group()) < limit:
+                path.unlink(missing_ok=True)
+
+    def close(self, delete: bool) -> None:
+        if delete:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+
+    @staticmethod
+    def _read(path: Path, kind: BlobKind) -> dict[str, Any] | None:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        content = codec.decode(kind, data, str(path))
+        if not isinstance(content, dict):
+            raise CorruptDataError(f"{path}: unexpected content.")
+        return content

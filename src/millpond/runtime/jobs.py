@@ -1,0 +1,250 @@
+"""Submits jobs: plan, choose an executor, run in a thread, restart, report."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.common.execution_config import ExecutionConfig
+from millpond.common.job import (
+    CompletableFuture,
+    JobClient,
+    JobExecutionResult,
+    JobID,
+    JobStatus,
+    check_transition,
+)
+from millpond.datastream.connectors.base import TwoPhaseSink
+from millpond.datastream.data_stream import CloseableIterator
+from millpond.errors import JobCancelledError, ProgramError
+from millpond.plan.graph import OperatorKind, StreamGraph
+from millpond.plan.physical import JobPlan, build_plan
+from millpond.plan.validate import validate
+
+Collect = Callable[[list[Any]], None]
+DEFAULT_JOB_NAME = "Millpond Streaming Job"
+
+
+class Executor(Protocol):
+    """Runs one attempt at a job."""
+
+    def run(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+    def metrics(self) -> dict[str, Any]: ...
+
+
+def plan_job(
+    graph: StreamGraph,
+    configuration: Configuration,
+    config: ExecutionConfig,
+    job_name: str | None,
+) -> JobPlan:
+    """Validate a program and lay it out."""
+    parallelism = config.get_parallelism() or default_parallelism(configuration)
+    maximum = config.get_max_parallelism()
+    max_parallelism = maximum if maximum > 0 else None
+    validate(graph, parallelism, max_parallelism, config.has_auto_generated_uids_enabled())
+    plan = build_plan(
+        graph,
+        job_name or DEFAULT_JOB_NAME,
+        parallelism,
+        max_parallelism,
+        _is_batch(graph, configuration),
+    )
+    plan.job_parameters = config.get_global_job_parameters()
+    plan.settings = {
+        "frame_records": options.FRAME_RECORDS.read(configuration),
+        "max_batch_records": options.MAX_BATCH_RECORDS.read(configuration),
+        "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
+        "lanes": parallelism,
+    }
+    for sink in plan.sinks.values():
+        if isinstance(sink.function, TwoPhaseSink):
+            sink.function.validate()
+    return plan
+
+
+def default_parallelism(configuration: Configuration) -> int:
+    if options.EXECUTOR.read(configuration) == "direct":
+        return 1
+    from millpond.runtime.spark.session import default_parallelism as of_spark
+
+    return of_spark(configuration)
+
+
+def _is_batch(graph: StreamGraph, configuration: Configuration) -> bool:
+    mode = str(options.RUNTIME_MODE.read(configuration)).upper()
+    if mode not in ("STREAMING", "BATCH", "AUTOMATIC"):
+        raise ProgramError(f"{options.RUNTIME_MODE.key} must be STREAMING or BATCH, not '{mode}'.")
+    sources = [n.function for n in graph.nodes.values() if n.kind is OperatorKind.SOURCE]
+    if mode == "AUTOMATIC":
+        return all(source.bounded for source in sources)
+    if mode == "BATCH" and any(source.endless for source in sources):
+        raise ProgramError("BATCH mode needs sources that end; use STREAMING for this program.")
+    return mode == "BATCH"
+
+
+class RunningJob(JobClient):
+    """A job and the thread that runs it. Its states and their order are in `common/job.py`."""
+
+    def __init__(
+        self, plan: JobPlan, make_executor: Callable[[int], Executor], config: ExecutionConfig
+    ) -> None:
+        self._id = JobID()
+        self._plan = plan
+        self._make_executor = make_executor
+        self._restart_strategy = config.get_restart_strategy()
+        self._status = JobStatus.CREATED
+        self._lock = threading.Lock()
+        self._cancelled = threading.Event()
+        self._executor: Executor | None = None
+        self._result: Future[JobExecutionResult] = Future()
+        self._metrics: dict[str, Any] = {}
+        self._started_s = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name=f"job-{self._id}", daemon=True)
+
+    def start(self) -> RunningJob:
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        failures_ms: list[int] = []
+        try:
+            while True:
+                try:
+                    self._attempt(len(failures_ms))
+                    self._finish(JobStatus.FINISHED, None)
+                    return
+                except JobCancelledError as cancelled:
+                    self._finish(JobStatus.CANCELED, cancelled)
+                    return
+                except Exception as problem:
+                    failures_ms.append(time.time_ns() // 1_000_000)
+                    delay_ms = self._restart_strategy.next_delay_ms(failures_ms)
+                    if delay_ms is None or self._cancelled.is_set():
+                        self._finish(JobStatus.FAILED, problem)
+                        return
+                    self._set_status(JobStatus.RESTARTING)
+                    self._cancelled.wait(delay_ms / 1000)
+        except BaseException as unexpected:  # never leave a waiter hanging
+            self._result.set_exception(unexpected)
+
+    def _attempt(self, number: int) -> None:
+        with self._lock:
+            if self._cancelled.is_set():
+                raise JobCancelledError("The job was cancelled.")
+            self._executor = self._make_executor(number)
+        self._set_status(JobStatus.RUNNING)
+        try:
+            self._executor.run()
+        finally:
+            self._metrics = self._executor.metrics()
+
+    def _finish(self, status: JobStatus, problem: Exception | None) -> None:
+        self._set_status(status)
+        if problem is not None:
+            self._result.set_exception(problem)
+        else:
+            runtime_ms = int((time.monotonic() - self._started_s) * 1000)
+            self._result.set_result(
+                JobExecutionResult(self._id, runtime_ms, dict(self._metrics))
+            )
+
+    def _set_status(self, status: JobStatus) -> None:
+        with self._lock:
+            if status is JobStatus.CANCELED and self._status is not JobStatus.CANCELLING:
+                self._status = JobStatus.CANCELLING
+            if self._status is JobStatus.CANCELLING and status is JobStatus.RUNNING:
+                return
+            check_transition(self._status, status)
+            self._status = status
+
+    def get_job_id(self) -> JobID:
+        return self._id
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        return CompletableFuture.completed(self._status)
+
+    def cancel(self) -> CompletableFuture[None]:
+        with self._lock:
+            self._cancelled.set()
+            if self._status in (JobStatus.RUNNING, JobStatus.RESTARTING):
+                self._status = JobStatus.CANCELLING
+            if self._executor is not None:
+                self._executor.cancel()
+        ended: Future[None] = Future()
+        self._result.add_done_callback(lambda _: ended.set_result(None))
+        return CompletableFuture(ended)
+
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        executor = self._executor
+        metrics = executor.metrics() if executor is not None else self._metrics
+        return CompletableFuture.completed(dict(metrics))
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        return CompletableFuture(self._result)
+
+
+def submit(
+    graph: StreamGraph,
+    configuration: Configuration,
+    config: ExecutionConfig,
+    job_name: str | None,
+    collect: Collect | None = None,
+) -> RunningJob:
+    """Start a job. Everything that is wrong with the program is raised here, before it runs."""
+    plan = plan_job(graph, configuration, config, job_name)
+    make_executor = _executor_factory(plan, configuration, collect)
+    return RunningJob(plan, make_executor, config).start()
+
+
+def _executor_factory(
+    plan: JobPlan, configuration: Configuration, collect: Collect | None
+) -> Callable[[int], Executor]:
+    kind = options.EXECUTOR.read(configuration)
+    if kind == "direct":
+        from millpond.runtime.direct.executor import DirectExecutor
+
+        return lambda attempt: DirectExecutor(plan, collect)
+    if kind == "spark":
+        from millpond.runtime.spark.executor import SparkExecutor
+        from millpond.runtime.spark.session import get_session
+
+        session = get_session(configuration)
+        return lambda attempt: SparkExecutor(plan, configuration, session, collect, attempt)
+    raise ProgramError(f"{options.EXECUTOR.key} must be spark or direct, not '{kind}'.")
+
+
+_END = object()
+
+
+def submit_and_collect(
+    graph: StreamGraph,
+    configuration: Configuration,
+    config: ExecutionConfig,
+    job_name: str | None,
+) -> CloseableIterator:
+    results: queue.Queue[Any] = queue.Queue()
+    job = submit(graph, configuration, config, job_name, results.put)
+    job.get_job_execution_result().add_done_callback(lambda _: results.put(_END))
+
+    def values() -> Iterator[Any]:
+        while (batch := results.get()) is not _END:
+            yield from batch
+        job.get_job_execution_result().result()
+
+    def close() -> None:
+        if not job.get_job_execution_result().done():
+            job.cancel().result()
+
+    return CloseableIterator(values(), close)
+
+

@@ -1,0 +1,124 @@
+"""Builds the operators of a task, wires them to each other and to the router, opens and closes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.datastream.functions import Function
+from millpond.plan.physical import JobPlan, OperatorPlan, Route, TaskPlan
+from millpond.runtime.task.codec import freeze, thaw
+from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
+from millpond.runtime.task.metric_group import TaskMetrics
+from millpond.runtime.task.operators import (
+    OPERATORS,
+    Emit,
+    Operator,
+    ReduceOperator,
+    WatermarkOperator,
+    user_error,
+)
+from millpond.runtime.task.router import Router
+
+
+class OperatorChain:
+    """The operators of one task on one subtask, with their own copies of the user's functions."""
+
+    def __init__(
+        self, job: JobPlan, task: TaskPlan, subtask: int, router: Router, attempt: int = 0
+    ) -> None:
+        self.job = job
+        self.task = task
+        self.subtask = subtask
+        self.clock = TaskClock()
+        self.metrics = TaskMetrics()
+        self.router = router
+        self._attempt = attempt
+        self._helpers: list[tuple[OperatorPlan, Function]] = []
+        self.operators: dict[int, Operator] = {}
+        for operator_id in task.operators:
+            plan = job.operators[operator_id]
+            operator = OPERATORS[plan.kind](plan, self.clock, subtask)
+            if isinstance(operator, (ReduceOperator, WatermarkOperator)):
+                operator.batch_mode = job.batch_mode
+            if isinstance(operator, WatermarkOperator):
+                operator.router = router
+            self.operators[operator_id] = operator
+        for operator in self.operators.values():
+            self._wire(operator)
+        self.root = self.operators[task.root]
+
+    def open(self) -> None:
+        for plan, helper in self._helpers:
+            try:
+                helper.open(self._context(plan, keyed=False))
+            except Exception as problem:
+                raise user_error(problem, plan.name, self.subtask, "open()", None) from None
+        # Downstream first, as Flink does: an operator may emit from its open on.
+        for operator in reversed(self.operators.values()):
+            keyed = self.task.keyed and operator is self.root
+            operator.open(self._context(operator.plan, keyed))
+
+    def close(self) -> None:
+        for operator in self.operators.values():
+            operator.close()
+        for _, helper in self._helpers:
+            helper.close()
+
+    def watermark_operators(self) -> list[WatermarkOperator]:
+        return [op for op in self.operators.values() if isinstance(op, WatermarkOperator)]
+
+    def _context(self, plan: OperatorPlan, keyed: bool) -> TaskRuntimeContext:
+        return TaskRuntimeContext(
+            plan,
+            self.clock,
+            self.metrics,
+            self.subtask,
+            keyed,
+            self.job.job_parameters,
+            self._attempt,
+        )
+
+    def _wire(self, operator: Operator) -> None:
+        by_tag: dict[str | None, list[Route]] = {}
+        for route in operator.plan.routes:
+            by_tag.setdefault(route.tag, []).append(route)
+        for tag, routes in by_tag.items():
+            emit = self._emit(operator, routes)
+            if tag is None:
+                operator.emit = emit
+            else:
+                operator.side_outputs[tag] = emit
+
+    def _emit(self, operator: Operator, routes: list[Route]) -> Emit:
+        targets = [self._target(operator, route) for route in routes]
+        if len(targets) == 1:
+            return targets[0]
+
+        def emit_to_all(value: Any, timestamp: int | None) -> None:
+            # Each branch gets a value of its own: one may change it in place.
+            frozen = freeze(value)
+            for target in targets:
+                target(thaw(frozen), timestamp)
+
+        return emit_to_all
+
+    def _target(self, operator: Operator, route: Route) -> Emit:
+        if route.operator is not None:
+            return self.operators[route.operator].process
+        if route.sink is not None:
+            return self.router.sink_sender(self.job.sinks[route.sink])
+        assert route.exchange is not None
+        exchange = self.job.exchanges[route.exchange]
+        for helper in (exchange.key_selector, exchange.partitioner):
+            if isinstance(helper, Function):
+                self._helpers.append((operator.plan, helper))
+        send = self.router.exchange_sender(exchange)
+
+        def send_or_explain(value: Any, timestamp: int | None) -> None:
+            try:
+                send(value, timestamp)
+            except Exception as problem:
+                what = "key_by" if exchange.partitioner is None else "partition_custom"
+                raise user_error(problem, operator.name, self.subtask, what, value) from None
+
+        return send_or_explain

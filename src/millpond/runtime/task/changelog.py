@@ -1,0 +1,192 @@
+"""The log of one key group: the truth its in-memory state is a cache of.
+
+    rows   snapshot (one or more rows), then one change per batch (one or more rows each)
+    head   names the newest version and which rows are valid
+
+A batch reads the head, appends a change and writes the head: cost grows with what changed (E41).
+When the changes outgrow the snapshot, the batch writes a new snapshot instead and drops the old rows.
+Rows are cut into chunks, because very large values are slow in Spark's state server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from millpond.errors import CorruptDataError
+from millpond.runtime.task import codec
+from millpond.runtime.task.codec import BlobKind
+from millpond.state.key_group_state import KeyGroupState
+
+CHUNK_BYTES = 256 * 1024
+COMPACT_MIN_BYTES = 64 * 1024
+COMPACT_MAX_CHANGES = 100
+HISTORY_LENGTH = 16
+
+
+class LogStore(Protocol):
+    """Where a log is kept: Spark's state store, or memory."""
+
+    def read_head(self) -> bytes | None: ...
+
+    def write_head(self, head: bytes) -> None: ...
+
+    def read_row(self, number: int) -> bytes: ...
+
+    def write_row(self, number: int, row: bytes) -> None: ...
+
+    def delete_row(self, number: int) -> None: ...
+
+
+class LogHead(NamedTuple):
+    """The head of version `version`. Rows first_row .. next_row - 1 are valid; changes start at
+    change_row. `token` is new with every write; `history` has (version, token) of the newest
+    versions, so that a state in memory can be recognised as one of them."""
+
+    version: int = 0
+    token: bytes = b""
+    first_row: int = 0
+    change_row: int = 0
+    next_row: int = 0
+    snapshot_bytes: int = 0
+    change_bytes: int = 0
+    changes: int = 0
+    history: tuple[tuple[int, bytes], ...] = ()
+
+    def includes(self, older: LogHead) -> bool:
+        """True if this log went through exactly `older`."""
+        return (older.version, older.token) in self.history
+
+
+class CachedState(NamedTuple):
+    """A state in memory and the head it corresponds to, with the head before it for the undo."""
+
+    state: KeyGroupState
+    head: LogHead
+    previous: LogHead | None
+
+
+class MemoryLogStore:
+    """A log in memory, for the harness and the direct executor."""
+
+    def __init__(self) -> None:
+        self._head: bytes | None = None
+        self._rows: dict[int, bytes] = {}
+
+    def read_head(self) -> bytes | None:
+        return self._head
+
+    def write_head(self, head: bytes) -> None:
+        self._head = head
+
+    def read_row(self, number: int) -> bytes:
+        return self._rows[number]
+
+    def write_row(self, number: int, row: bytes) -> None:
+        self._rows[number] = row
+
+    def delete_row(self, number: int) -> None:
+        del self._rows[number]
+
+
+def read_head(store: LogStore, where: str) -> LogHead:
+    blob = store.read_head()
+    return LogHead() if blob is None else LogHead(*codec.decode(BlobKind.LOG_HEAD, blob, where))
+
+
+def load(
+    store: LogStore, key_group: int, cached: CachedState | None, where: str
+) -> tuple[KeyGroupState, LogHead]:
+    """The state at the log's head: from the cache if it is that version, by undoing the batch it is
+    ahead, by replaying the changes it lacks, or from the snapshot on."""
+    head = read_head(store, where)
+    if cached is not None:
+        state = cached.state
+        known: LogHead | None = cached.head
+        previous = cached.previous
+        if head.includes(cached.head) or cached.head.version == head.version == 0:
+            state.commit()
+        elif previous is not None and head.includes(previous) and state.rollback():
+            known = previous
+        else:
+            known = None
+        if known is not None and known.next_row >= head.change_row:
+            for content in _read_changes(store, known.next_row, head.next_row, where):
+                state.apply(content)
+            state.commit()
+            return state, head
+    state = KeyGroupState(key_group)
+    for content in _read_changes(store, head.first_row, head.next_row, where):
+        state.apply(content)
+    state.commit()
+    return state, head
+
+
+def append(store: LogStore, state: KeyGroupState, head: LogHead) -> CachedState:
+    """Write this batch's changes (or a new snapshot) as the next version.
+
+    The state keeps its undo list until the next batch shows whether the write became the truth."""
+    if not state.has_changes():
+        return CachedState(state, head, None)
+    change = codec.encode(BlobKind.CHANGE, state.changes())
+    change_bytes = head.change_bytes + len(change)
+    token = os.urandom(8)
+    history = (*head.history[1 - HISTORY_LENGTH :], (head.version + 1, token))
+    compact = head.version > 0 and (
+        change_bytes > max(head.snapshot_bytes, COMPACT_MIN_BYTES)
+        or head.changes >= COMPACT_MAX_CHANGES
+    )
+    if compact:
+        snapshot = codec.encode(BlobKind.SNAPSHOT, state.snapshot())
+        next_row = _write_chunks(store, head.next_row, snapshot)
+        for row in range(head.first_row, head.next_row):
+            store.delete_row(row)
+        new_head = LogHead(
+            head.version + 1,
+            token,
+            first_row=head.next_row,
+            change_row=next_row,
+            next_row=next_row,
+            snapshot_bytes=len(snapshot),
+            history=history,
+        )
+    else:
+        next_row = _write_chunks(store, head.next_row, change)
+        new_head = head._replace(
+            version=head.version + 1,
+            token=token,
+            next_row=next_row,
+            change_bytes=change_bytes,
+            changes=head.changes + 1,
+            history=history,
+        )
+    store.write_head(codec.encode(BlobKind.LOG_HEAD, tuple(new_head)))
+    return CachedState(state, new_head, head)
+
+
+def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
+    """Rows are (chunks still to come: 4 bytes, chunk). Returns the row after the last."""
+    chunks = [blob[i : i + CHUNK_BYTES] for i in range(0, len(blob), CHUNK_BYTES)]
+    for number, chunk in enumerate(chunks):
+        to_come = len(chunks) - 1 - number
+        store.write_row(row + number, to_come.to_bytes(4, "little") + chunk)
+    return row + len(chunks)
+
+
+def _read_changes(
+    store: LogStore, row: int, end_row: int, where: str
+) -> Iterator[dict[str, Any]]:
+    while row < end_row:
+        parts: list[bytes] = []
+        while True:
+            if row >= end_row:
+                raise CorruptDataError(f"{where}: the log ends within a blob, at row {row}.")
+            data = store.read_row(row)
+            parts.append(data[4:])
+            row += 1
+            if int.from_bytes(data[:4], "little") == 0:
+                break
+        blob = b"".join(parts)
+        kind = BlobKind.SNAPSHOT if blob[3:4] == bytes([BlobKind.SNAPSHOT]) else BlobKind.CHANGE
+        yield codec.decode(kind, blob, f"{where}, row {row - 1}")

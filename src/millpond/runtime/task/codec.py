@@ -1,0 +1,146 @@
+"""Bytes at rest and between processes.
+
+Layout of every blob, version 1 (little endian):
+
+    offset  size  content
+    0       2     magic "MP"
+    2       1     format version (1)
+    3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
+                  8 batch plan, 9 epoch
+    4       4     CRC-32 of the payload
+    8       ...   payload: a pickle (protocol 5) of plain containers
+
+Pickle is what Python objects of undeclared type need; blobs are only ever read from the job's own
+shuffle and the job's own folder, which is private to its user. Objects of classes defined in the
+program's main script are pickled by value, since workers cannot import that script.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import pickle
+import struct
+import zlib
+from enum import IntEnum
+from typing import Any
+
+import cloudpickle
+
+from millpond.errors import CorruptDataError
+
+MAGIC = b"MP"
+FORMAT_VERSION = 1
+_HEADER = struct.Struct("<2sBBI")
+
+
+class BlobKind(IntEnum):
+    FRAME = 1
+    CONTROL = 2
+    META = 3
+    CHANGE = 4
+    SNAPSHOT = 5
+    LOG_HEAD = 6
+    LANE_PLAN = 7
+    BATCH_PLAN = 8
+    EPOCH = 9
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle, by value where a class cannot be imported elsewhere."""
+    try:
+        data = pickle.dumps(value, 5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return cloudpickle.dumps(value, 5)
+    # Classes of the main script pickle by reference here, but no worker could resolve them.
+    return cloudpickle.dumps(value, 5) if b"__main__" in data else data
+
+
+loads = pickle.loads
+
+
+def encode(kind: BlobKind, value: Any) -> bytes:
+    payload = dumps(value)
+    return _HEADER.pack(MAGIC, FORMAT_VERSION, kind, zlib.crc32(payload)) + payload
+
+
+def kind_of(blob: bytes) -> int:
+    return blob[3]
+
+
+def decode(kind: BlobKind, blob: bytes, where: str = "") -> Any:
+    """The value in a blob; raises CorruptDataError, naming `where`, if anything is off."""
+    place = where or f"a {kind.name.lower()} blob"
+    if len(blob) < _HEADER.size:
+        raise CorruptDataError(f"{place}: {len(blob)} bytes are too short to be a Millpond blob.")
+    magic, version, found_kind, checksum = _HEADER.unpack_from(blob)
+    if magic != MAGIC:
+        raise CorruptDataError(f"{place}: not a Millpond blob (it starts with {magic!r}).")
+    if version != FORMAT_VERSION:
+        raise CorruptDataError(
+            f"{place}: written in format {version}, this release reads format {FORMAT_VERSION}. "
+            "Use the release that wrote it."
+        )
+    if found_kind != kind:
+        raise CorruptDataError(f"{place}: expected {kind.name}, found kind {found_kind}.")
+    payload = memoryview(blob)[_HEADER.size :]
+    if zlib.crc32(payload) != checksum:
+        raise CorruptDataError(f"{place}: checksum does not match; the data is damaged.")
+    return loads(payload)
+
+
+class Frozen:
+    """A mutable value at rest: its pickle. What is read from it is always a fresh copy, so no one
+    can change state or a record in flight through an old reference."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Frozen, (self.data,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frozen) and loads(self.data) == loads(other.data)
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+
+_ATOMS = frozenset(
+    {
+        int,
+        str,
+        float,
+        bool,
+        bytes,
+        type(None),
+        decimal.Decimal,
+        datetime.date,
+        datetime.datetime,
+        datetime.time,
+        datetime.timedelta,
+    }
+)
+
+
+def is_immutable(value: Any) -> bool:
+    kind = type(value)
+    if kind in _ATOMS:
+        return True
+    if kind is tuple:
+        for item in value:
+            if type(item) not in _ATOMS and not is_immutable(item):
+                return False
+        return True
+    return False
+
+
+def freeze(value: Any) -> Any:
+    """The value itself if nobody can change it, else its pickle."""
+    return value if type(value) in _ATOMS or is_immutable(value) else Frozen(dumps(value))
+
+
+def thaw(value: Any) -> Any:
+    return loads(value.data) if type(value) is Frozen else value

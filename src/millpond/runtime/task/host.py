@@ -1,0 +1,289 @@
+"""Runs the passes of a job inside one process: heads, labels, sinks.
+
+A host keeps what can be kept between batches (opened functions, states of key groups) and takes
+everything else from the batch. It is driven by a Spark worker or by the direct executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millpond.datastream.state import StateKind
+from millpond.plan.graph import OperatorKind
+from millpond.plan.physical import JobPlan, TaskPlan
+from millpond.runtime.task import changelog, codec
+from millpond.runtime.task.batch import LanePlan, SplitPlan
+from millpond.runtime.task.chain import OperatorChain
+from millpond.runtime.task.changelog import CachedState, LogStore
+from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.frames import (
+    PHASE_RECORD,
+    Control,
+    Frame,
+    Part,
+    Row,
+    SplitEnd,
+    decode_control,
+    decode_frame,
+    encode_control,
+    join_controls,
+    merge,
+    meta_row,
+)
+from millpond.runtime.task.key_groups import subtask_of
+from millpond.runtime.task.labels import make_label, split_label
+from millpond.runtime.task.operators import WatermarkOperator, user_error
+from millpond.runtime.task.router import Router
+from millpond.runtime.task.task import Task
+from millpond.runtime.task.task_valve import TaskValve
+from millpond.runtime.task.timers import earliest
+from millpond.state.key_group_state import KeyGroupState
+
+_WATERMARK_STATE = "_watermark_generator"
+_DRIVER_LABEL = make_label(0, 0)
+
+
+class JobHost:
+    """`blob` is the pickled JobPlan: every subtask gets its own copy of the user's functions."""
+
+    def __init__(self, blob: bytes, attempt: int = 0) -> None:
+        self._blob = blob
+        self._attempt = attempt
+        self.plan: JobPlan = codec.loads(blob)
+        self._frame_records: int = self.plan.settings["frame_records"]
+        self._tasks: dict[tuple[int, int], Task] = {}
+        self._states: dict[tuple[int, int], CachedState] = {}
+
+    # --- heads -----------------------------------------------------------------------------------
+
+    def run_lane(self, batch: LanePlan) -> Iterator[Row]:
+        """Read this lane's splits; yield frames, then the time for every label that waits for it."""
+        ends: list[SplitEnd] = []
+        for split in batch.splits:
+            yield from self._run_split(split, batch, ends)
+        listening = {
+            task.id: task
+            for task in self.plan.tasks.values()
+            if task.level > 0 and (batch.lane == 0 or self._listens(task, ends))
+        }
+        for task in listening.values():
+            yield from self._control_rows(task, batch, ends)
+        if batch.last_batch:
+            self.close_level(0)
+
+    def _run_split(
+        self, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
+    ) -> Iterator[Row]:
+        head = self.plan.tasks[split.source]
+        subtask = split.split % head.parallelism
+        task = self._task(head, subtask)
+        chain, router = task.chain, task.chain.router
+        router.begin(Part(head.root, split.split), subtask)
+        now_ms = batch.processing_time_ms
+        chain.clock.watermark = MIN_TIMESTAMP
+        chain.clock.processing_time_ms = now_ms
+        for operator in chain.watermark_operators():
+            operator.resume(split.saved.get(operator.plan.id), now_ms)
+        source = chain.root.plan.function
+        place = (MIN_TIMESTAMP, PHASE_RECORD, 0)
+        for arguments in split.reads:
+            for value, timestamp in self._read(source, arguments, chain):
+                router.place = place
+                chain.root.process(value, timestamp)
+            yield from router.packed()
+        yield from router.take_rows()
+        own_ends = self._split_ends(chain, split, now_ms)
+        ends.extend(own_ends)
+        saved = {op.plan.id: op.suspend(now_ms) for op in chain.watermark_operators()}
+        idle_times = [op.idle_at_ms(now_ms) for op in chain.watermark_operators()]
+        yield meta_row(
+            {
+                "ends": [tuple(end) for end in own_ends],
+                "splits": {(split.source, split.split): saved},
+                "wakeup_ms": None if split.ended else earliest(*idle_times),
+                "metrics": chain.metrics.take(),
+            },
+            _DRIVER_LABEL,
+        )
+
+    @staticmethod
+    def _read(
+        source: Any, arguments: Any, chain: OperatorChain
+    ) -> Iterator[tuple[Any, int | None]]:
+        try:
+            yield from source.read(arguments)
+        except Exception as problem:
+            action = "reading the source"
+            raise user_error(problem, chain.root.name, chain.subtask, action, None) from None
+
+    def _split_ends(
+        self, chain: OperatorChain, split: SplitPlan, now_ms: int
+    ) -> list[SplitEnd]:
+        ends = []
+        for origin in chain.task.origins:
+            operator = chain.operators[origin]
+            watermark, active = MIN_TIMESTAMP, True
+            if split.ended:
+                watermark = MAX_TIMESTAMP
+            elif isinstance(operator, WatermarkOperator):
+                watermark = MIN_TIMESTAMP if self.plan.batch_mode else operator.watermark
+                active = operator.is_active(now_ms)
+            ends.append(SplitEnd(origin, split.split, watermark, active))
+        return ends
+
+    @staticmethod
+    def _listens(task: TaskPlan, ends: list[SplitEnd]) -> bool:
+        return any(end.origin in task_input.origins for task_input in task.inputs for end in ends)
+
+    def _control_rows(
+        self, task: TaskPlan, batch: LanePlan, ends: list[SplitEnd]
+    ) -> Iterator[Row]:
+        own = [end for end in ends if any(end.origin in i.origins for i in task.inputs)]
+        control = Control(
+            batch.processing_time_ms, batch.starts[task.id], own, batch.last_batch
+        )
+        return self._to_all_labels(task, control)
+
+    @staticmethod
+    def _to_all_labels(task: TaskPlan, control: Control) -> Iterator[Row]:
+        blob = encode_control(control)
+        for number in range(task.labels):
+            yield task.level, make_label(task.ordinal, number), blob
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    def run_label(
+        self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
+    ) -> list[Row]:
+        """One batch of one key group (or subtask) of one task."""
+        ordinal, number = split_label(label)
+        plan = self.plan.tasks_at(level)[ordinal]
+        frames: list[Frame] = []
+        controls: list[Control] = []
+        for blob in blobs:
+            if codec.kind_of(blob) == BlobKind.FRAME:
+                frames.append(decode_frame(blob))
+            else:
+                controls.append(decode_control(blob))
+        control = join_controls(controls)
+        subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
+        task = self._task(plan, subtask if plan.keyed else number)
+        if not plan.keyed and not isinstance(task.chain.root, WatermarkOperator):
+            state = KeyGroupState(number)
+            return self._run_task(task, state, number, frames, control)
+        where = f"state of operator '{task.chain.root.name}', key group {number}"
+        # Taken out of the cache: if this attempt fails half-way, it must not be found again.
+        cached = self._states.pop((plan.id, number), None)
+        state, head = changelog.load(store, number, cached, where)
+        rows = self._run_task(task, state, number, frames, control)
+        self._states[plan.id, number] = changelog.append(store, state, head)
+        return rows
+
+    def _run_task(
+        self,
+        task: Task,
+        state: KeyGroupState,
+        number: int,
+        frames: list[Frame],
+        control: Control,
+    ) -> list[Row]:
+        assert control.start is not None
+        chain, plan = task.chain, task.chain.task
+        router = chain.router
+        valve = TaskValve(plan, control.start)
+        now_ms = control.processing_time_ms
+        router.begin(Part(-1, number), chain.subtask)
+        task.bind(state, valve.clock, now_ms)
+        self._resume_watermarks(chain, state, now_ms)
+        task.advance_processing_time(now_ms)
+        inputs = self.plan.exchanges
+        for place, frame, value, timestamp, key in merge(frames):
+            clock = valve.on_record(frame, place[0])
+            if clock > task.watermark:
+                task.advance_watermark(clock)
+            task.process(inputs[frame.target].input_index, key, value, timestamp, place[2])
+        for end in control.ends:
+            valve.on_end(end)
+        task.advance_watermark(valve.clock)
+        task.advance_processing_time(now_ms, after_records=True)
+        ended = valve.clock == MAX_TIMESTAMP
+        rows = router.take_rows()
+        meta: dict[str, Any] = {}
+        rows.extend(self._suspend_watermarks(chain, state, number, control, ended, meta))
+        wakeup_ms = earliest(state.processing_timers.next_time_ms(), meta.pop("wakeup_ms", None))
+        metrics = chain.metrics.take()
+        if wakeup_ms is not None and not ended:
+            meta["wakeup_ms"] = wakeup_ms
+        if metrics:
+            meta["metrics"] = metrics
+        if meta:
+            rows.append(meta_row(meta, _DRIVER_LABEL))
+        return rows
+
+    def _resume_watermarks(self, chain: OperatorChain, state: KeyGroupState, now_ms: int) -> None:
+        if isinstance(chain.root, WatermarkOperator):
+            saved = state.table(_WATERMARK_STATE, StateKind.VALUE).data.get(0)
+            chain.root.resume(codec.thaw(saved), now_ms)
+
+    def _suspend_watermarks(
+        self,
+        chain: OperatorChain,
+        state: KeyGroupState,
+        number: int,
+        control: Control,
+        ended: bool,
+        meta: dict[str, Any],
+    ) -> Iterator[Row]:
+        """A watermark assigner behind an exchange tells its listeners how far it has come."""
+        root = chain.root
+        if not isinstance(root, WatermarkOperator):
+            return
+        now_ms = control.processing_time_ms
+        watermark = MIN_TIMESTAMP if self.plan.batch_mode else root.watermark
+        watermark = MAX_TIMESTAMP if ended else watermark
+        end = SplitEnd(root.plan.id, number, watermark, root.is_active(now_ms))
+        meta["ends"] = [tuple(end)]
+        meta["wakeup_ms"] = root.idle_at_ms(now_ms)
+        state.table(_WATERMARK_STATE, StateKind.VALUE).set(
+            0, codec.freeze(root.suspend(now_ms))
+        )
+        for listener in self.plan.listeners(root.plan.id):
+            yield from self._to_all_labels(
+                listener, Control(now_ms, None, [end], control.last_batch)
+            )
+
+    # --- life cycle ------------------------------------------------------------------------------
+
+    def _task(self, plan: TaskPlan, subtask: int) -> Task:
+        task = self._tasks.get((plan.id, subtask))
+        if task is None:
+            own: JobPlan = codec.loads(self._blob)
+            own_plan = own.tasks[plan.id]
+            router = Router(own, own_plan, self._frame_records)
+            task = Task(OperatorChain(own, own_plan, subtask, router, self._attempt))
+            task.chain.open()
+            self._tasks[plan.id, subtask] = task
+        return task
+
+    def close_level(self, level: int) -> None:
+        """Close the functions of a level at the end of a job, as far as they were opened here."""
+        for key, task in list(self._tasks.items()):
+            if task.chain.task.level == level:
+                del self._tasks[key]
+                task.chain.close()
+
+    def close(self) -> None:
+        for level in range(self.plan.levels + 1):
+            self.close_level(level)
+
+
+def origins_of(plan: JobPlan) -> dict[int, int | None]:
+    """origin -> its number of splits if the plan fixes it, None if the source decides."""
+    result: dict[int, int | None] = {}
+    for task in plan.tasks.values():
+        for origin in task.origins:
+            fixed = task.level > 0 and plan.operators[origin].kind is not OperatorKind.SOURCE
+            result[origin] = task.parallelism if fixed else None
+    return result

@@ -1,0 +1,104 @@
+"""Keys -> key groups -> subtasks (E35, C1-C4).
+
+A key's hash must be the same in every process, run and Python version, and equal keys must have
+equal hashes (1 == 1.0 == True), so Python's own `hash` will not do.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import uuid
+import zlib
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from millpond.common.types import Row
+from millpond.errors import ProgramError
+
+DEFAULT_MIN_MAX_PARALLELISM = 128
+UPPER_BOUND_MAX_PARALLELISM = 1 << 15
+_MASK = 0xFFFFFFFF
+
+
+def murmur_mix(code: int) -> int:
+    """Flink's mixing of a 32-bit hash code into a non-negative int (C1)."""
+    code &= _MASK
+    code = (code * 0xCC9E2D51) & _MASK
+    code = ((code << 15) | (code >> 17)) & _MASK
+    code = (code * 0x1B873593) & _MASK
+    code = ((code << 13) | (code >> 19)) & _MASK
+    code = (code * 5 + 0xE6546B64) & _MASK
+    code ^= 4
+    code ^= code >> 16
+    code = (code * 0x85EBCA6B) & _MASK
+    code ^= code >> 13
+    code = (code * 0xC2B2AE35) & _MASK
+    code ^= code >> 16
+    if code == 0x80000000:
+        return 0
+    return code if code < 0x80000000 else (1 << 32) - code
+
+
+def stable_hash(key: Any) -> int:
+    """A 32-bit hash of a key that is the same everywhere. Raises for types without one."""
+    kind = type(key)
+    if kind is str:
+        return zlib.crc32(key.encode("utf-8", "surrogatepass"))
+    if kind is int or kind is bool:
+        key = int(key)
+        while not -(1 << 63) <= key < 1 << 64:
+            key = (key & (1 << 63) - 1) ^ (key >> 63)
+        return (key ^ (key >> 32)) & _MASK
+    if kind is float:
+        return stable_hash(int(key)) if key.is_integer() else zlib.crc32(key.hex().encode())
+    if key is None:
+        return 0
+    if kind is bytes or kind is bytearray:
+        return zlib.crc32(key)
+    if kind is tuple or kind is Row:
+        code = 1
+        for item in key:
+            code = (31 * code + stable_hash(item)) & _MASK
+        return code
+    if isinstance(key, enum.Enum):
+        return zlib.crc32(f"{kind.__qualname__}.{key.name}".encode())
+    if isinstance(key, (str, int, tuple)):  # subclasses, named tuples
+        base = next(b for b in (str, int, tuple) if isinstance(key, b))
+        return stable_hash(base(key))
+    if isinstance(key, decimal.Decimal):
+        whole = key.is_finite() and key == key.to_integral_value()
+        return stable_hash(int(key)) if whole else zlib.crc32(str(key.normalize()).encode())
+    if isinstance(key, (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)):
+        return zlib.crc32(f"{kind.__name__}:{key}".encode())
+    if isinstance(key, frozenset):
+        return sum(stable_hash(item) for item in key) & _MASK
+    if is_dataclass(key):
+        return stable_hash(tuple(getattr(key, field.name) for field in fields(key)))
+    raise ProgramError(
+        f"A key of type {kind.__name__} cannot be used: key_by must return a string, a number, "
+        "bytes, a date, an enum, a frozen dataclass, or a tuple of such."
+    )
+
+
+def key_group_of(key: Any, max_parallelism: int) -> int:
+    return murmur_mix(stable_hash(key)) % max_parallelism
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """min(max(next power of two of 1.5 p, 128), 32768) (C3)."""
+    wanted = parallelism + parallelism // 2
+    power = 1 << max(0, (wanted - 1).bit_length())
+    return min(max(power, DEFAULT_MIN_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
+
+
+def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    return key_group * parallelism // max_parallelism
+
+
+def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
+    """The key groups of a subtask (C4)."""
+    start = (subtask * max_parallelism + parallelism - 1) // parallelism
+    end = ((subtask + 1) * max_parallelism - 1) // parallelism
+    return range(start, end + 1)

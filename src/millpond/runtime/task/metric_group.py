@@ -1,0 +1,102 @@
+"""Metrics inside a task. What changed during a batch is sent to the driver at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.metrics.metricbase import Counter, Distribution, Meter, MetricGroup
+
+
+class _Count(Counter, Meter):
+    def __init__(self) -> None:
+        self.total = 0
+        self.unsent = 0
+
+    def inc(self, n: int = 1) -> None:
+        self.total += n
+        self.unsent += n
+
+    def dec(self, n: int = 1) -> None:
+        self.inc(-n)
+
+    def mark_event(self, value: int = 1) -> None:
+        self.inc(value)
+
+    def get_count(self) -> int:
+        return self.total
+
+
+class _Distribution(Distribution):
+    def __init__(self) -> None:
+        self.values: list[int] = []
+
+    def update(self, value: int) -> None:
+        self.values.append(value)
+
+
+class TaskMetrics:
+    """All metrics of a task by full name."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, _Count] = {}
+        self.gauges: dict[str, Callable[[], int]] = {}
+        self.distributions: dict[str, _Distribution] = {}
+
+    def take(self) -> dict[str, tuple[str, Any]]:
+        """name -> (kind, value) of everything that changed since the last call."""
+        taken: dict[str, tuple[str, Any]] = {}
+        for name, count in self.counts.items():
+            if count.unsent:
+                taken[name] = ("sum", count.unsent)
+                count.unsent = 0
+        for name, gauge in self.gauges.items():
+            taken[name] = ("gauge", gauge())
+        for name, distribution in self.distributions.items():
+            values = distribution.values
+            if values:
+                taken[name] = (
+                    "distribution",
+                    (len(values), sum(values), min(values), max(values)),
+                )
+                distribution.values = []
+        return taken
+
+
+class TaskMetricGroup(MetricGroup):
+    def __init__(self, metrics: TaskMetrics, prefix: str) -> None:
+        self._metrics = metrics
+        self._prefix = prefix
+
+    def add_group(self, name: str, extra: str | None = None) -> MetricGroup:
+        suffix = f".{name}" if extra is None else f".{name}.{extra}"
+        return TaskMetricGroup(self._metrics, self._prefix + suffix)
+
+    def counter(self, name: str) -> Counter:
+        return self._metrics.counts.setdefault(f"{self._prefix}.{name}", _Count())
+
+    def gauge(self, name: str, obj: Callable[[], int]) -> None:
+        self._metrics.gauges[f"{self._prefix}.{name}"] = obj
+
+    def meter(self, name: str, time_span_in_seconds: int = 60) -> Meter:
+        return self._metrics.counts.setdefault(f"{self._prefix}.{name}", _Count())
+
+    def distribution(self, name: str) -> Distribution:
+        return self._metrics.distributions.setdefault(f"{self._prefix}.{name}", _Distribution())
+
+
+def combine(totals: dict[str, Any], taken: dict[str, tuple[str, Any]]) -> None:
+    """Add what one task sent to the job's totals."""
+    for name, (kind, value) in taken.items():
+        if kind == "sum":
+            totals[name] = totals.get(name, 0) + value
+        elif kind == "gauge":
+            totals[name] = value
+        else:
+            count, total, least, most = totals.get(name, (0, 0, value[2], value[3]))
+            totals[name] = (
+                count + value[0],
+                total + value[1],
+                min(least, value[2]),
+                max(most, value[3]),
+            )

@@ -1,0 +1,122 @@
+"""The last pass: user-written sinks get their records; everything for the driver passes through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from millpond.datastream.connectors.base import TwoPhaseSink
+from millpond.datastream.functions import Function, SinkContext
+from millpond.plan.graph import SinkKind
+from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
+from millpond.runtime.task import codec
+from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
+from millpond.runtime.task.frames import Frame, Row, decode_frame, merge, meta_row
+from millpond.runtime.task.labels import split_label
+from millpond.runtime.task.metric_group import TaskMetrics
+from millpond.runtime.task.operators import user_error
+
+_ON_WORKERS = (SinkKind.FUNCTION, SinkKind.TWO_PHASE)
+
+
+class _Context(SinkContext):
+    def __init__(self, epoch: int, processing_time_ms: int) -> None:
+        self._epoch = epoch
+        self._processing_time_ms = processing_time_ms
+        self.record_timestamp: int | None = None
+        self.watermark = 0
+
+    def timestamp(self) -> int | None:
+        return self.record_timestamp
+
+    def current_watermark(self) -> int:
+        return self.watermark
+
+    def current_processing_time(self) -> int:
+        return self._processing_time_ms
+
+    def epoch(self) -> int:
+        return self._epoch
+
+
+def has_worker_sinks(plan: JobPlan) -> bool:
+    return any(sink.kind in _ON_WORKERS for sink in plan.sinks.values())
+
+
+class SinkHost:
+    """The sinks of a job inside one process, opened once per subtask."""
+
+    def __init__(self, blob: bytes) -> None:
+        self._blob = blob
+        self.plan: JobPlan = codec.loads(blob)
+        self._opened: dict[tuple[int, int], tuple[SinkPlan, TaskMetrics]] = {}
+
+    def run(self, rows: Iterable[Row], epoch: int, processing_time_ms: int) -> list[Row]:
+        passed: list[Row] = []
+        frames: dict[tuple[int, int], list[Frame]] = {}
+        for row in rows:
+            blob = row[2]
+            if codec.kind_of(blob) != BlobKind.FRAME:
+                passed.append(row)
+                continue
+            frame = decode_frame(blob)
+            if self.plan.sinks[frame.target].kind not in _ON_WORKERS:
+                passed.append(row)
+            else:
+                subtask = split_label(row[1])[1]
+                frames.setdefault((frame.target, subtask), []).append(frame)
+        context = _Context(epoch, processing_time_ms)
+        for (sink_id, subtask), own in sorted(frames.items()):
+            sink, metrics = self._open(sink_id, subtask)
+            message = self._write(sink, subtask, own, context)
+            meta: dict[str, Any] = {"prepared": [(sink_id, subtask, message)]}
+            taken = metrics.take()
+            if taken:
+                meta["metrics"] = taken
+            passed.append(meta_row(meta, 0))
+        return passed
+
+    def _write(
+        self, sink: SinkPlan, subtask: int, frames: list[Frame], context: _Context
+    ) -> Any:
+        two_phase = isinstance(sink.function, TwoPhaseSink)
+        writer = sink.function.create_writer(subtask, context.epoch()) if two_phase else None
+        write = writer.write if writer is not None else sink.function.invoke
+        value = None
+        try:
+            for place, _, value, timestamp, _ in merge(frames):
+                context.record_timestamp = timestamp
+                context.watermark = place[0]
+                write(value, context)
+            value = None
+            return writer.prepare() if writer is not None else None
+        except Exception as problem:
+            if writer is not None:
+                writer.abort()
+            raise user_error(problem, sink.name, subtask, "writing to the sink", value) from None
+
+    def _open(self, sink_id: int, subtask: int) -> tuple[SinkPlan, TaskMetrics]:
+        opened = self._opened.get((sink_id, subtask))
+        if opened is None:
+            own: JobPlan = codec.loads(self._blob)
+            sink, metrics = own.sinks[sink_id], TaskMetrics()
+            if isinstance(sink.function, Function):
+                operator = OperatorPlan(
+                    sink.id, None, sink.name, sink.uid, None, None, {}, sink.parallelism, 128
+                )  # type: ignore[arg-type]
+                context = TaskRuntimeContext(
+                    operator, TaskClock(), metrics, subtask, False, own.job_parameters
+                )
+                try:
+                    sink.function.open(context)
+                except Exception as problem:
+                    raise user_error(problem, sink.name, subtask, "open()", None) from None
+            opened = self._opened[sink_id, subtask] = (sink, metrics)
+        return opened
+
+    def close(self) -> None:
+        for sink, _ in self._opened.values():
+            if isinstance(sink.function, Function):
+                sink.function.close()
+        self._opened.clear()

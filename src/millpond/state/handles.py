@@ -1,0 +1,194 @@
+"""State as a function sees it: handles that follow the current key and key group.
+
+A handle keeps the table it reads from; the task binds all handles to another key group's tables
+when it turns to that key group. Access is then one dictionary look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millpond.datastream.functions import AggregateFunction, ReduceFunction
+from millpond.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    MapState,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueState,
+)
+from millpond.errors import TypeMismatchError
+from millpond.runtime.task.codec import Frozen, freeze, loads
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
+
+
+class CurrentKey:
+    """The key whose state is visible. One object per task, shared by all its handles."""
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key: Any = None
+
+
+class _Handle:
+    def __init__(self, descriptor: StateDescriptor, current: CurrentKey) -> None:
+        self._descriptor = descriptor
+        self._current = current
+        check = descriptor.type_info.check()
+        self._check: Callable[[Any], Any] | None = self._named(check) if check else None
+        self._table: Any = None
+
+    def _named(self, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        name = self._descriptor.name
+
+        def checked(value: Any) -> Any:
+            try:
+                return check(value)
+            except TypeMismatchError as mismatch:
+                raise TypeMismatchError(f"state '{name}': {mismatch}") from None
+
+        return checked
+
+    def bind(self, state: KeyGroupState) -> None:
+        self._table = state.table(self._descriptor.name, self._descriptor.kind)
+
+    def _freeze(self, value: Any) -> Any:
+        return freeze(value if self._check is None else self._check(value))
+
+
+def _thaw(value: Any) -> Any:
+    return loads(value.data) if type(value) is Frozen else value
+
+
+class ValueStateHandle(_Handle, ValueState[Any]):
+    _table: ValueTable
+
+    def value(self) -> Any:
+        value = self._table.data.get(self._current.key)
+        return loads(value.data) if type(value) is Frozen else value
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self._table.remove(self._current.key)
+        else:
+            self._table.set(self._current.key, self._freeze(value))
+
+    def clear(self) -> None:
+        self._table.remove(self._current.key)
+
+
+class ListStateHandle(_Handle, ListState[Any]):
+    _table: ListTable
+
+    def get(self) -> Iterable[Any]:
+        return [_thaw(value) for value in self._table.data.get(self._current.key, ())]
+
+    def add(self, value: Any) -> None:
+        self._table.extend(self._current.key, [self._freeze(value)])
+
+    def add_all(self, values: list[Any]) -> None:
+        if values:
+            self._table.extend(self._current.key, [self._freeze(value) for value in values])
+
+    def update(self, values: list[Any]) -> None:
+        self._table.replace(self._current.key, [self._freeze(value) for value in values])
+
+    def clear(self) -> None:
+        if self._current.key in self._table.data:
+            self._table.replace(self._current.key, [])
+
+
+class MapStateHandle(_Handle, MapState[Any, Any]):
+    _table: MapTable
+
+    def _entries(self) -> dict[Any, Any]:
+        return self._table.data.get(self._current.key) or {}
+
+    def get(self, key: Any) -> Any:
+        return _thaw(self._entries().get(key))
+
+    def put(self, key: Any, value: Any) -> None:
+        self._table.put(self._current.key, key, self._freeze(value))
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._table.remove(self._current.key, key)
+
+    def contains(self, key: Any) -> bool:
+        return key in self._entries()
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return [(key, _thaw(value)) for key, value in self._entries().items()]
+
+    def keys(self) -> Iterable[Any]:
+        return list(self._entries())
+
+    def values(self) -> Iterable[Any]:
+        return [_thaw(value) for value in self._entries().values()]
+
+    def is_empty(self) -> bool:
+        return not self._entries()
+
+    def clear(self) -> None:
+        self._table.clear(self._current.key)
+
+
+class ReducingStateHandle(_Handle, ReducingState[Any]):
+    _table: ValueTable
+
+    def __init__(self, descriptor: ReducingStateDescriptor, current: CurrentKey) -> None:
+        super().__init__(descriptor, current)
+        function = descriptor.get_reduce_function()
+        self._reduce = function.reduce if isinstance(function, ReduceFunction) else function
+
+    def get(self) -> Any:
+        return _thaw(self._table.data.get(self._current.key))
+
+    def add(self, value: Any) -> None:
+        old = self._table.data.get(self._current.key, MISSING)
+        if old is not MISSING:
+            value = self._reduce(_thaw(old), value)
+        self._table.set(self._current.key, self._freeze(value))
+
+    def clear(self) -> None:
+        self._table.remove(self._current.key)
+
+
+class AggregatingStateHandle(_Handle, AggregatingState[Any, Any]):
+    _table: ValueTable
+
+    def __init__(self, descriptor: AggregatingStateDescriptor, current: CurrentKey) -> None:
+        super().__init__(descriptor, current)
+        self._function: AggregateFunction = descriptor.get_agg_function()
+
+    def get(self) -> Any:
+        accumulator = self._table.data.get(self._current.key, MISSING)
+        return None if accumulator is MISSING else self._function.get_result(_thaw(accumulator))
+
+    def add(self, value: Any) -> None:
+        old = self._table.data.get(self._current.key, MISSING)
+        accumulator = self._function.create_accumulator() if old is MISSING else _thaw(old)
+        self._table.set(
+            self._current.key, self._freeze(self._function.add(value, accumulator))
+        )
+
+    def clear(self) -> None:
+        self._table.remove(self._current.key)
+
+
+HANDLES: dict[StateKind, Any] = {
+    StateKind.VALUE: ValueStateHandle,
+    StateKind.LIST: ListStateHandle,
+    StateKind.MAP: MapStateHandle,
+    StateKind.REDUCING: ReducingStateHandle,
+    StateKind.AGGREGATING: AggregatingStateHandle,
+}

@@ -1,0 +1,93 @@
+"""Everything one task remembers for one key group: state tables and timers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.datastream.state import StateKind
+from millpond.errors import IncompatibleCheckpointError
+from millpond.runtime.task.timers import TimerQueue, earliest
+from millpond.state.tables import ListTable, MapTable, ValueTable, create_table
+
+
+class KeyGroupState:
+    """A cache of what the log says. `version` and `token` name the log entry it corresponds to;
+    the token tells two attempts at the same version apart."""
+
+    def __init__(self, key_group: int) -> None:
+        self.key_group = key_group
+        self.tables: dict[str, ValueTable | ListTable | MapTable] = {}
+        self.kinds: dict[str, StateKind] = {}
+        self.event_timers = TimerQueue()
+        self.processing_timers = TimerQueue()
+
+    def table(self, name: str, kind: StateKind) -> Any:
+        known = self.kinds.get(name)
+        if known is None:
+            self.kinds[name] = kind
+            self.tables[name] = create_table(kind)
+        elif known is not kind:
+            raise IncompatibleCheckpointError(
+                f"State '{name}' is stored as {known.value} state but declared as {kind.value} "
+                "state. Give the new state another name."
+            )
+        return self.tables[name]
+
+    def next_processing_timer_ms(self) -> int | None:
+        return earliest(self.processing_timers.next_time_ms())
+
+    def is_empty(self) -> bool:
+        return (
+            not self.event_timers
+            and not self.processing_timers
+            and all(table.is_empty() for table in self.tables.values())
+        )
+
+    def has_changes(self) -> bool:
+        return (
+            self.event_timers.has_changes()
+            or self.processing_timers.has_changes()
+            or any(table.has_changes() for table in self.tables.values())
+        )
+
+    def changes(self) -> dict[str, Any]:
+        return {
+            "states": {
+                name: (self.kinds[name].value, table.changes())
+                for name, table in self.tables.items()
+                if table.has_changes()
+            },
+            "event": self.event_timers.changes(),
+            "processing": self.processing_timers.changes(),
+        }
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "states": {
+                name: (self.kinds[name].value, table.snapshot())
+                for name, table in self.tables.items()
+                if not table.is_empty()
+            },
+            "event": self.event_timers.snapshot(),
+            "processing": self.processing_timers.snapshot(),
+        }
+
+    def apply(self, content: dict[str, Any]) -> None:
+        """Take over a snapshot (into an empty state) or one batch's changes."""
+        for name, (kind, changes) in content["states"].items():
+            self.table(name, StateKind(kind)).apply(changes)
+        self.event_timers.apply(content["event"])
+        self.processing_timers.apply(content["processing"])
+
+    def commit(self) -> None:
+        for table in self.tables.values():
+            table.commit()
+        self.event_timers.commit()
+        self.processing_timers.commit()
+
+    def rollback(self) -> bool:
+        """Back to the last commit; False if the state must be reloaded instead."""
+        exact = all([table.rollback() for table in self.tables.values()])
+        self.event_timers.rollback()
+        self.processing_timers.rollback()
+        return exact
