@@ -57,6 +57,8 @@ class Coordinator:
         self._wakeup_ms: int | None = None
         self._ended: dict[int, list[bool]] = {}
         self._last_plan_ms = 0
+        self.planned_time_ms = 0
+        self.is_last_batch = False
 
     # --- start and end ---------------------------------------------------------------------------
 
@@ -118,15 +120,18 @@ class Coordinator:
             planned = self._folder.read_plan(epoch)
             if planned is not None:
                 self._take_positions(planned)
+                self.planned_time_ms = planned["time_ms"]
+                self.is_last_batch = self._all_ended()
                 return None
         reads = self._await_work()
         now_ms = self._clock_ms()
         self._last_plan_ms = now_ms
         self._ended = {source: e.ended() for source, e in self._enumerators.items()}
-        last_batch = all(all(ended) for ended in self._ended.values())
+        self.planned_time_ms = now_ms
+        self.is_last_batch = self._all_ended()
         self._announce_splits()
         lanes = [
-            LanePlan(epoch, lane, now_ms, [], self._starts, last_batch)
+            LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch)
             for lane in range(self.lanes)
         ]
         number = 0
@@ -166,6 +171,9 @@ class Coordinator:
                 if reads or due or self._newly_ended(ended):
                     return reads
             self._wake.wait(self._pause_s(now_ms))
+
+    def _all_ended(self) -> bool:
+        return all(all(ended) for ended in self._ended.values())
 
     def _newly_ended(self, ended: dict[int, list[bool]]) -> bool:
         for source, flags in ended.items():
@@ -214,7 +222,7 @@ class Coordinator:
                 wakeups.append(meta["wakeup_ms"])
         self._advance_clocks(sorted(ends))
         self._wakeup_ms = min(wakeups, default=None)
-        self.finished = all(all(ended) for ended in self._ended.values())
+        self.finished = self._all_ended()
         self._output.deliver(epoch, rows, prepared)
         if self._folder is not None:
             self._folder.write_epoch(

@@ -1,0 +1,203 @@
+"""Runs a job as one Spark Structured Streaming query.
+
+The query, from top to bottom:
+
+    ticks      rate-micro-batch: as many rows per batch as there are lanes; a row's value names
+               batch and lane
+    heads      mapInArrow: reads the lane's plan, runs the heads, yields frames
+    level 1..n groupBy(label).transformWithState(...): tasks, key group by key group
+    output     foreachBatch: plans the batch before it runs, delivers its output after
+
+The batch is planned inside `foreachBatch`, just before Spark is made to compute it: Spark has
+committed the batch before by then, nothing is polled, and an idle job costs nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.errors import JobCancelledError, JobExecutionError, MillpondError
+from millpond.plan.physical import JobPlan
+from millpond.runtime.coordinator import Coordinator
+from millpond.runtime.job_folder import JobFolder
+from millpond.runtime.output import OutputDelivery
+from millpond.runtime.spark.level import SCHEMA, LevelProcessor
+from millpond.runtime.spark.worker import JobRef, find_error, run_lane, run_sinks
+from millpond.runtime.task import codec
+from millpond.runtime.task.frames import SINK_LEVEL, Row
+from millpond.runtime.task.sink_pass import has_worker_sinks
+
+
+class _Ended(Exception):
+    """Leaves the query's callback when there is no further batch to run."""
+
+
+class SparkExecutor:
+    def __init__(
+        self,
+        plan: JobPlan,
+        configuration: Configuration,
+        session: Any,
+        collect: Callable[[list[Any]], None] | None,
+        attempt: int,
+    ) -> None:
+        self._plan = plan
+        self._session = session
+        self._folder = JobFolder.open(options.CHECKPOINT_DIR.read(configuration), plan.name)
+        self._retain = options.CHECKPOINT_RETAIN.read(configuration)
+        self.coordinator = Coordinator(plan, self._folder, OutputDelivery(plan, collect))
+        self._job = JobRef(
+            uuid.uuid4().hex,
+            codec.dumps(plan),
+            attempt,
+            str(self._folder.path),
+            self.coordinator.lanes,
+        )
+        self._worker_sinks = has_worker_sinks(plan)
+        self._failure: BaseException | None = None
+
+    def cancel(self) -> None:
+        self.coordinator.cancel()
+
+    def metrics(self) -> dict[str, Any]:
+        return self.coordinator.metrics
+
+    def run(self) -> None:
+        finished = False
+        try:
+            self._folder.check_identity(self._identity())
+            self.coordinator.start()
+            if not self.coordinator.finished:
+                self._run_query()
+            finished = True
+        finally:
+            self.coordinator.close()
+            self._folder.close(
+                delete=self._folder.temporary or (finished and not self._retain)
+            )
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "format": 1,
+            "parallelism": self._plan.parallelism,
+            "max parallelism by uid": {
+                self._plan.operators[task.root].uid: task.max_parallelism
+                for task in self._plan.tasks.values()
+                if task.keyed
+            },
+            "levels": self._plan.levels,
+        }
+
+    def _run_query(self) -> None:
+        from pyspark.errors import PySparkException
+
+        query = self._start_query()
+        try:
+            query.awaitTermination()
+        except PySparkException as problem:
+            if self._failure is None:
+                self._failure = problem
+        failure = self._failure
+        if isinstance(failure, _Ended):
+            return
+        if failure is not None:
+            raise explain(failure) from None
+
+    def _start_query(self) -> Any:
+        session, job = self._session, self._job
+        # State partitions are fixed by the first batch of a query.
+        session.conf.set("spark.sql.shuffle.partitions", str(self._plan.parallelism))
+        rows = (
+            session.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", job.lanes)
+            .option("numPartitions", job.lanes)
+            .load()
+            .select("value")
+            .mapInArrow(lambda batches: _heads(job, batches), SCHEMA)
+        )
+        for level in range(1, self._plan.levels + 1):
+            rows = rows.groupBy("label").transformWithState(
+                LevelProcessor(job, level), SCHEMA, outputMode="append", timeMode="none"
+            )
+        return (
+            rows.writeStream.queryName(f"{self._plan.name} {job.run_id[:8]}")
+            .outputMode("append")
+            .option("checkpointLocation", self._folder.spark_checkpoint.as_uri())
+            .foreachBatch(self._run_batch)
+            .start()
+        )
+
+    def _run_batch(self, frame: Any, epoch: int) -> None:
+        """Called by Spark for each batch, before anything of it has run."""
+        try:
+            if self.coordinator.finished:
+                raise _Ended
+            self.coordinator.plan(epoch)
+            rows = self._collect_rows(frame, epoch)
+            self.coordinator.complete(epoch, rows)
+        except BaseException as problem:
+            self._failure = problem
+            # Spark only needs to know that it ended; long texts make its error handling overflow.
+            raise RuntimeError("millpond: batch ended") from None
+
+    def _collect_rows(self, frame: Any, epoch: int) -> list[Row]:
+        if self._worker_sinks:
+            job, time_ms = self._job, self.coordinator.planned_time_ms
+            last = self.coordinator.is_last_batch
+            frame = frame.repartition(self._plan.parallelism, "label").mapInArrow(
+                lambda batches: _sinks(job, batches, epoch, time_ms, last), SCHEMA
+            )
+        table = frame.toArrow()
+        columns = (table.column(i).to_pylist() for i in range(3))
+        return [row for row in zip(*columns, strict=True) if row[0] == SINK_LEVEL]
+
+
+def explain(failure: BaseException) -> Exception:
+    """The error to show: Millpond's own if there is one in it, else the shortest true one."""
+    if isinstance(failure, (MillpondError, JobCancelledError)):
+        return failure
+    text = str(failure)
+    found = find_error(text)
+    if found is not None:
+        return found
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    return JobExecutionError("The job failed in Spark: " + "\n".join(lines[:25]))
+
+
+def _heads(job: JobRef, batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for tick in batch.column(0).to_pylist():
+            yield from _to_arrow(run_lane(job, tick))
+
+
+def _sinks(
+    job: JobRef, batches: Iterator[Any], epoch: int, time_ms: int, last: bool
+) -> Iterator[Any]:
+    rows: list[Row] = []
+    for batch in batches:
+        rows.extend(zip(*(batch.column(i).to_pylist() for i in range(3)), strict=True))
+    yield from _to_arrow(run_sinks(job, rows, epoch, time_ms, last))
+
+
+def _to_arrow(rows: Any, rows_per_batch: int = 256) -> Iterator[Any]:
+    import pyarrow
+
+    types = (pyarrow.int32(), pyarrow.int32(), pyarrow.binary())
+    pending: list[Row] = []
+
+    def pack() -> Any:
+        columns = zip(*pending, strict=True)
+        arrays = [pyarrow.array(c, t) for c, t in zip(columns, types, strict=True)]
+        return pyarrow.RecordBatch.from_arrays(arrays, ["level", "label", "payload"])
+
+    for row in rows:
+        pending.append(row)
+        if len(pending) >= rows_per_batch:
+            yield pack()
+            pending.clear()
+    if pending:
+        yield pack()

@@ -1,0 +1,65 @@
+"""One level of tasks as a Spark stateful processor: a call per label and batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Row as SparkRow
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from millpond.runtime.spark.worker import JobRef, reported_errors
+
+SCHEMA = "level INT, label INT, payload BINARY"
+
+
+class SparkLogStore:
+    """The log of one label in Spark's state store. Spark has set the key already."""
+
+    def __init__(self, head: Any, rows: Any) -> None:
+        self._head = head
+        self._rows = rows
+
+    def read_head(self) -> bytes | None:
+        value = self._head.get()
+        return None if value is None else bytes(value[0])
+
+    def write_head(self, head: bytes) -> None:
+        self._head.update((head,))
+
+    def read_row(self, number: int) -> bytes:
+        return bytes(self._rows.getValue((number,))[0])
+
+    def write_row(self, number: int, row: bytes) -> None:
+        self._rows.updateValue((number,), (row,))
+
+    def delete_row(self, number: int) -> None:
+        self._rows.removeKey((number,))
+
+
+class LevelProcessor(StatefulProcessor):
+    """Rows for this level are worked on; rows for later levels pass through."""
+
+    def __init__(self, job: JobRef, level: int) -> None:
+        self._job = job
+        self._level = level
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._store = SparkLogStore(
+            handle.getValueState("head", "head BINARY"),
+            handle.getMapState("log", "number INT", "row BINARY"),
+        )
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        level = self._level
+        blobs = []
+        for row in rows:
+            if row.level == level:
+                blobs.append(bytes(row.payload))
+            else:
+                yield row
+        if blobs:
+            with reported_errors():
+                done = self._job.host().run_label(level, key[0], blobs, self._store)
+            for row_level, label, payload in done:
+                yield SparkRow(level=row_level, label=label, payload=payload)

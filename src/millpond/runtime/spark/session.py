@@ -1,0 +1,190 @@
+"""Finds or starts Spark, with the settings Millpond needs and without its noise."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from typing import IO, Any
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.errors import EnvironmentError_
+
+MIN_JAVA = 17
+MIN_SPARK = (4, 3, 0)
+_STATE_STORE = "spark.sql.streaming.stateStore"
+_SETTINGS = {
+    # Our rows are frames: few and large. Generated code would cost more to compile than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    f"{_STATE_STORE}.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    # With version 1 a zombie task could overwrite committed state.
+    f"{_STATE_STORE}.checkpointFormatVersion": "2",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+# Spark's error handling runs a regular expression over messages, recursively.
+_JAVA_OPTIONS = "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_NOISE = re.compile(
+    r"TransformWithStateInPandas Python worker|Using incubator modules|log4j2?-defaults|"
+    r"Setting default log level|To adjust logging level|Setting Spark log level|"
+    r"resolves to a loopback address|SPARK_LOCAL_IP|NativeCodeLoader|^\s*$"
+)
+_QUIET_LOGGERS = (
+    # These log, with hundreds of lines, what Millpond reports in one.
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.api.python.PythonRunner",
+    "org.apache.spark.sql.execution.python.streaming",
+    "org.apache.spark.util.Utils",
+)
+_lock = threading.Lock()
+
+
+def get_session(configuration: Configuration) -> Any:
+    """The running Spark session, or a new one."""
+    with _lock:
+        check_spark_version()
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.getActiveSession()
+        if session is None:
+            session = _start_session(configuration)
+        for key, value in _SETTINGS.items():
+            if key.startswith("spark.sql."):
+                session.conf.set(key, value)
+        return session
+
+
+def default_parallelism(configuration: Configuration) -> int:
+    return int(get_session(configuration).sparkContext.defaultParallelism)
+
+
+def check_spark_version() -> None:
+    try:
+        import pyspark
+    except ImportError:
+        raise EnvironmentError_("PySpark is not installed: pip install 'pyspark>=4.3.0'") from None
+    found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:3])
+    if found < MIN_SPARK:
+        raise EnvironmentError_(
+            f"Millpond needs PySpark 4.3.0 or newer; {pyspark.__version__} is installed. "
+            "Run: pip install --upgrade 'pyspark>=4.3.0'"
+        )
+
+
+def check_java() -> None:
+    """Raise, saying how to get it, if there is no Java or one that is too old."""
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    advice = (
+        f"Spark needs Java {MIN_JAVA} or newer: install it (Debian/Ubuntu: apt-get install "
+        f"openjdk-{MIN_JAVA}-jre-headless; macOS: brew install openjdk@{MIN_JAVA}) or set JAVA_HOME."
+    )
+    if not java or not os.path.exists(java):
+        where = f"JAVA_HOME is {home}, but there is no bin/java in it" if home else "none found"
+        raise EnvironmentError_(f"No Java: {where}. {advice}")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr)
+    if version is None:
+        raise EnvironmentError_(f"{java} does not tell its version. {advice}")
+    major = int(version.group(1)) if version.group(1) != "1" else int(version.group(2) or 0)
+    if major < MIN_JAVA:
+        raise EnvironmentError_(f"{java} is Java {major}, which is too old. {advice}")
+
+
+def _start_session(configuration: Configuration) -> Any:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    master = options.MASTER.read(configuration) or conf.get("spark.master", None)
+    if master is None and not submitted:
+        master = "local[*]"
+    if master is not None:
+        conf.setMaster(_with_retries(master))
+    if conf.get("spark.app.name", None) is None:
+        conf.setAppName("millpond")
+    for key, value in _SETTINGS.items():
+        conf.setIfMissing(key, value)
+    if master is not None and master.startswith("local"):
+        conf.setIfMissing("spark.driver.host", "127.0.0.1")
+        conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
+        conf.setIfMissing("spark.driver.extraJavaOptions", _JAVA_OPTIONS)
+    else:
+        conf.setIfMissing("spark.driver.extraJavaOptions", "-Xss4m")
+    conf.setIfMissing("spark.log.level", str(options.SPARK_LOG_LEVEL.read(configuration)))
+    for key in configuration.key_set():
+        if key.startswith("spark."):
+            conf.set(key, configuration.get_string(key, ""))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if submitted:
+        context = SparkContext(conf=conf)
+    else:
+        check_java()
+        context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
+    _silence(context)
+    if master is not None and not master.startswith("local"):
+        _ship_package(context)
+    return SparkSession(context)
+
+
+def _with_retries(master: str) -> str:
+    """local[N] gives up after one failed task; local[N,4] tries again, as a cluster does."""
+    local = re.fullmatch(r"local(?:\[([0-9*]+)\])?", master)
+    return f"local[{local.group(1) or 1},4]" if local else master
+
+
+def _launch_gateway(conf: Any) -> Any:
+    """Start the JVM with its stderr filtered: what Spark prints on every start helps nobody."""
+    from pyspark.java_gateway import launch_gateway
+
+    reading, writing = os.pipe()
+    gateway = launch_gateway(conf, popen_kwargs={"stderr": writing})
+    os.close(writing)
+    stream = os.fdopen(reading, "r", encoding="utf-8", errors="replace")
+    threading.Thread(target=_pass_on, args=(stream,), name="spark-stderr", daemon=True).start()
+    return gateway
+
+
+def _pass_on(stream: IO[str]) -> None:
+    for line in stream:
+        if not _NOISE.search(line):
+            sys.stderr.write(line)
+
+
+def _silence(context: Any) -> None:
+    log4j = context._jvm.org.apache.logging.log4j
+    for logger in _QUIET_LOGGERS:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+
+
+def _ship_package(context: Any) -> None:
+    """Executors need not have Millpond installed: send it along."""
+    import tempfile
+    import zipfile
+    from pathlib import Path
+
+    import millpond
+
+    root = Path(millpond.__file__).parent
+    path = Path(tempfile.mkdtemp(prefix="millpond-package-")) / "millpond.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        for file in sorted(root.rglob("*.py")):
+            package.write(file, Path("millpond") / file.relative_to(root))
+    context.addPyFile(str(path))
