@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import sys
 import threading
 from typing import IO, Any
@@ -13,8 +11,9 @@ from typing import IO, Any
 from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.errors import EnvironmentError_
+from millpond.runtime.spark import class_archive
+from millpond.runtime.spark.java import find_java
 
-MIN_JAVA = 17
 MIN_SPARK = (4, 3, 0)
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _SETTINGS = {
@@ -35,7 +34,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 # Spark's error handling runs a regular expression over messages, recursively.
-_JAVA_OPTIONS = "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JAVA_OPTIONS = "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _NOISE = re.compile(
     r"TransformWithStateInPandas Python worker|Using incubator modules|log4j2?-defaults|"
     r"Setting default log level|To adjust logging level|Setting Spark log level|"
@@ -86,32 +85,13 @@ def check_spark_version() -> None:
         )
 
 
-def check_java() -> None:
-    """Raise, saying how to get it, if there is no Java or one that is too old."""
-    home = os.environ.get("JAVA_HOME")
-    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
-    advice = (
-        f"Spark needs Java {MIN_JAVA} or newer: install it (Debian/Ubuntu: apt-get install "
-        f"openjdk-{MIN_JAVA}-jre-headless; macOS: brew install openjdk@{MIN_JAVA}) or set JAVA_HOME."
-    )
-    if not java or not os.path.exists(java):
-        where = f"JAVA_HOME is {home}, but there is no bin/java in it" if home else "none found"
-        raise EnvironmentError_(f"No Java: {where}. {advice}")
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr)
-    if version is None:
-        raise EnvironmentError_(f"{java} does not tell its version. {advice}")
-    major = int(version.group(1)) if version.group(1) != "1" else int(version.group(2) or 0)
-    if major < MIN_JAVA:
-        raise EnvironmentError_(f"{java} is Java {major}, which is too old. {advice}")
-
-
 def _start_session(configuration: Configuration) -> Any:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     conf = SparkConf()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    java = None if submitted else find_java()
     master = options.MASTER.read(configuration) or conf.get("spark.master", None)
     if master is None and not submitted:
         master = "local[*]"
@@ -124,7 +104,8 @@ def _start_session(configuration: Configuration) -> Any:
     if master is not None and master.startswith("local"):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
-        conf.setIfMissing("spark.driver.extraJavaOptions", _JAVA_OPTIONS)
+        options_ = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
+        conf.setIfMissing("spark.driver.extraJavaOptions", options_.strip())
     else:
         conf.setIfMissing("spark.driver.extraJavaOptions", "-Xss4m")
     conf.setIfMissing("spark.log.level", str(options.SPARK_LOG_LEVEL.read(configuration)))
@@ -136,7 +117,6 @@ def _start_session(configuration: Configuration) -> Any:
     if submitted:
         context = SparkContext(conf=conf)
     else:
-        check_java()
         context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
     _silence(context)
     if master is not None and not master.startswith("local"):
