@@ -15,7 +15,7 @@ from typing import Any
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.connectors.base import SplitEnumerator
 from millpond.errors import JobCancelledError
-from millpond.plan.physical import JobPlan
+from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.task import codec
@@ -200,7 +200,7 @@ class Coordinator:
                 channels.extend([(MIN_TIMESTAMP, True)] * (count - len(channels)))
         for task in self._plan.tasks.values():
             if task.level > 0:
-                origins = {o: self._channels[o] for i in task.inputs for o in i.origins}
+                origins = self._origins_of_inputs(task)
                 self._starts[task.id] = self._starts[task.id]._replace(origins=origins)
 
     # --- completing ------------------------------------------------------------------------------
@@ -239,16 +239,22 @@ class Coordinator:
             self._folder.drop_batches_before(epoch)
 
     def _advance_clocks(self, ends: list[SplitEnd]) -> None:
+        valves = {
+            task.id: TaskValve(task, self._starts[task.id])
+            for task in self._plan.tasks.values()
+            if task.level > 0
+        }
         for end in ends:
-            old, _ = self._channels[end.origin][end.split]
-            self._channels[end.origin][end.split] = (max(old, end.watermark), end.active)
-        for task in self._plan.tasks.values():
-            if task.level > 0:
-                valve = TaskValve(task, self._starts[task.id])
-                for end in ends:
-                    valve.on_end(end)
-                origins = {o: self._channels[o] for i in task.inputs for o in i.origins}
-                self._starts[task.id] = valve.to_start(origins)
+            channels = self._channels[end.origin]
+            channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)
+            for valve in valves.values():
+                valve.on_end(end)
+        for task, valve in valves.items():
+            self._starts[task] = valve.to_start(self._origins_of_inputs(self._plan.tasks[task]))
+
+    def _origins_of_inputs(self, task: TaskPlan) -> dict[int, list[tuple[int, bool]]]:
+        origins = {origin for task_input in task.inputs for origin in task_input.origins}
+        return {origin: list(self._channels[origin]) for origin in sorted(origins)}
 
     def watermarks(self) -> dict[int, int]:
         """Each task's event-time clock after the newest batch."""

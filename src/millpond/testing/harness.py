@@ -1,0 +1,231 @@
+"""Drives one operator by hand, without Spark: records, watermarks, processing time, snapshots.
+
+It is the same operator, state and timer code that runs in a job; only time and input are yours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from millpond.common.time import MIN_TIMESTAMP
+from millpond.datastream.data_stream import DataStream
+from millpond.datastream.functions import KeySelector
+from millpond.datastream.output_tag import OutputTag
+from millpond.plan.physical import JobPlan
+from millpond.runtime.jobs import plan_job
+from millpond.runtime.task import changelog, codec
+from millpond.runtime.task.chain import OperatorChain
+from millpond.runtime.task.changelog import MemoryLogStore
+from millpond.runtime.task.frames import Part, Place
+from millpond.runtime.task.key_groups import key_group_of, key_group_range, subtask_of
+from millpond.runtime.task.router import Router
+from millpond.runtime.task.task import Task
+from millpond.state.key_group_state import KeyGroupState
+from millpond.testing.direct import direct_environment
+
+
+class Watermark(NamedTuple):
+    """A watermark in a harness's output."""
+
+    timestamp: int
+
+
+Snapshot = dict[int, MemoryLogStore]
+Build = Callable[..., DataStream]
+
+
+class Harness:
+    """An operator without a key. `build` gets one stream per input and adds the operator to test."""
+
+    keyed = False
+
+    def __init__(
+        self,
+        build: Build,
+        inputs: int = 1,
+        parallelism: int = 1,
+        subtask: int = 0,
+        max_parallelism: int = 128,
+        processing_time_ms: int = 0,
+        batch_mode: bool = False,
+        restore: Snapshot | None = None,
+    ) -> None:
+        self._parallelism = parallelism
+        self._subtask = subtask
+        self._max_parallelism = max_parallelism
+        plan, operator = _plan(build, inputs, parallelism, max_parallelism, batch_mode)
+        task_plan = next(t for t in plan.tasks.values() if operator in t.operators)
+        router = Router(plan, task_plan, 1 << 30)
+        self._chain = OperatorChain(plan, task_plan, subtask, router)
+        root = self._chain.operators[operator]
+        root.emit = self._capture
+        for tag in list(root.side_outputs):
+            root.side_outputs[tag] = self._capture_side(tag)
+        exchanges = [plan.exchanges[i.exchange] for i in task_plan.inputs]
+        self._selectors = {e.input_index: e.key_selector for e in exchanges}
+        self._operator = root
+        self._chain.open()
+        self._task = Task(self._chain)
+        self._captured: list[tuple[Place, Any, int | None]] = []
+        self._sequence = 0
+        self.output: list[tuple[Any, int | None] | Watermark] = []
+        self.side_outputs: dict[str, list[Any]] = {}
+        self.watermark = MIN_TIMESTAMP
+        self.processing_time_ms = processing_time_ms
+        self._states: dict[int, KeyGroupState] = {}
+        self._logs: dict[int, MemoryLogStore] = {}
+        if restore is not None:
+            self._restore(restore)
+            self.set_processing_time(processing_time_ms)
+
+    # --- driving ---------------------------------------------------------------------------------
+
+    def process_element(self, value: Any, timestamp: int | None = None, input: int = 0) -> None:  # noqa: A002
+        key = self._key(value, input)
+        self._sequence += 1
+        self._bind(self._key_group(key))
+        self._task.process(input, key, value, timestamp, self._sequence)
+        self._flush()
+
+    def process_watermark(self, timestamp: int) -> None:
+        """All timers up to `timestamp` fire, over all keys in the order of their times."""
+        for key_group in sorted(self._states):
+            self._bind(key_group)
+            self._task.advance_watermark(timestamp)
+        self._flush()
+        if timestamp > self.watermark:
+            self.watermark = timestamp
+            self.output.append(Watermark(timestamp))
+
+    def set_processing_time(self, now_ms: int) -> None:
+        self.processing_time_ms = now_ms
+        for key_group in sorted(self._states):
+            self._bind(key_group)
+            self._task.advance_processing_time(now_ms)
+        self._flush()
+
+    def close(self) -> None:
+        self._chain.close()
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def values(self) -> list[Any]:
+        """What was emitted so far, without timestamps and watermarks."""
+        return [entry[0] for entry in self.output if not isinstance(entry, Watermark)]
+
+    def side_output(self, tag: OutputTag) -> list[Any]:
+        return self.side_outputs.get(tag.tag_id, [])
+
+    def event_time_timers(self) -> int:
+        return sum(len(state.event_timers) for state in self._states.values())
+
+    def processing_time_timers(self) -> int:
+        return sum(len(state.processing_timers) for state in self._states.values())
+
+    def is_state_empty(self) -> bool:
+        """True if no key left anything behind, neither state nor timers."""
+        return all(state.is_empty() for state in self._states.values())
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """The state of all key groups, as a job would write it. Give it to `restore` of a new
+        harness, also one with another parallelism: each takes the key groups that are its own."""
+        for key_group, state in self._states.items():
+            log = self._logs.setdefault(key_group, MemoryLogStore())
+            head = changelog.read_head(log, f"key group {key_group}")
+            changelog.append(log, state, head)
+            state.commit()
+        return codec.loads(codec.dumps(self._logs))  # type: ignore[no-any-return]
+
+    def _restore(self, snapshot: Snapshot) -> None:
+        own = key_group_range(self._subtask, self._parallelism, self._max_parallelism)
+        for key_group, log in snapshot.items():
+            if key_group in own or not self.keyed:
+                self._logs[key_group] = codec.loads(codec.dumps(log))
+                state, _ = changelog.load(
+                    self._logs[key_group], key_group, None, f"key group {key_group}"
+                )
+                self._states[key_group] = state
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _key(self, value: Any, input_index: int) -> Any:
+        return None
+
+    def _key_group(self, key: Any) -> int:
+        return 0
+
+    def _bind(self, key_group: int) -> None:
+        state = self._states.get(key_group)
+        if state is None:
+            state = self._states[key_group] = KeyGroupState(key_group)
+        self._chain.router.begin(Part(-1, key_group), self._subtask)
+        self._task.bind(state, self.watermark, self.processing_time_ms)
+
+    def _capture(self, value: Any, timestamp: int | None) -> None:
+        frozen = codec.freeze(value)
+        self._captured.append((self._chain.router.place, codec.thaw(frozen), timestamp))
+
+    def _capture_side(self, tag: str) -> Callable[[Any, int | None], None]:
+        def capture(value: Any, timestamp: int | None) -> None:
+            self.side_outputs.setdefault(tag, []).append(value)
+
+        return capture
+
+    def _flush(self) -> None:
+        # In a job the next task merges key groups by place; so does the harness.
+        self._captured.sort(key=lambda captured: captured[0])
+        self.output.extend((value, timestamp) for _, value, timestamp in self._captured)
+        self._captured.clear()
+
+
+class KeyedHarness(Harness):
+    """An operator on a keyed stream (or on two connected ones)."""
+
+    keyed = True
+
+    @staticmethod
+    def of(
+        function: Any, key_selector: Callable[[Any], Any] | KeySelector, **settings: Any
+    ) -> KeyedHarness:
+        """A harness for a KeyedProcessFunction."""
+        return KeyedHarness(
+            lambda stream: stream.key_by(key_selector).process(function), **settings
+        )
+
+    def _key(self, value: Any, input_index: int) -> Any:
+        selector = self._selectors[input_index]
+        return selector.get_key(value) if isinstance(selector, KeySelector) else selector(value)
+
+    def _key_group(self, key: Any) -> int:
+        key_group = key_group_of(key, self._max_parallelism)
+        owner = subtask_of(key_group, self._parallelism, self._max_parallelism)
+        if owner != self._subtask:
+            raise ValueError(
+                f"key {key!r} belongs to subtask {owner}, not to this harness ({self._subtask})"
+            )
+        return key_group
+
+
+def _plan(
+    build: Build, inputs: int, parallelism: int, max_parallelism: int, batch_mode: bool
+) -> tuple[JobPlan, int]:
+    environment = direct_environment(
+        {
+            "parallelism.default": parallelism,
+            "pipeline.max-parallelism": max_parallelism,
+            "execution.runtime-mode": "BATCH" if batch_mode else "STREAMING",
+        }
+    )
+    streams: Iterable[DataStream] = [environment.from_collection([]) for _ in range(inputs)]
+    result = build(*streams)
+    result.print()
+    plan = plan_job(
+        environment._pending_graph(), environment._configuration, environment.get_config(), None
+    )
+    return plan, result._edges[0].source
+
+
+__all__ = ["Harness", "KeyedHarness", "Watermark"]

@@ -1,0 +1,102 @@
+"""A source whose records are a list, with marks that cut batches and break things.
+
+    MarkedSource([1, 2, CUT, 3, KILL_WORKER, 4, KILL_DRIVER, 5], marks_folder)
+
+A breaking mark acts once: a file in `marks_folder` remembers it, across processes and restarts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+
+
+class Mark(Enum):
+    """CUT ends a batch. FAIL raises while the batch is read. KILL_WORKER and KILL_DRIVER end the
+    worker that reads, or the driver that plans, as kill -9 does."""
+
+    CUT = "cut"
+    FAIL = "fail"
+    KILL_WORKER = "kill worker"
+    KILL_DRIVER = "kill driver"
+
+
+CUT, FAIL, KILL_WORKER, KILL_DRIVER = Mark
+
+
+class MarkedSource(Source):
+    """Records may be plain values or (value, timestamp) pairs if `with_timestamps`."""
+
+    def __init__(
+        self,
+        records: list[Any],
+        marks_folder: str | os.PathLike[str] | None = None,
+        with_timestamps: bool = False,
+    ) -> None:
+        self._records = records
+        self._folder = None if marks_folder is None else str(marks_folder)
+        self._with_timestamps = with_timestamps
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        return _MarkedEnumerator(self._records, self._folder)
+
+    def read(self, arguments: tuple[int, list[Any]]) -> Iterator[tuple[Any, int | None]]:
+        first, records = arguments
+        for number, record in enumerate(records, first):
+            if record is KILL_WORKER and _first_time(self._folder, number):
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif record is FAIL and _first_time(self._folder, number):
+                raise RuntimeError(f"the mark at position {number} says FAIL")
+            elif not isinstance(record, Mark):
+                yield record if self._with_timestamps else (record, None)
+
+
+class _MarkedEnumerator(SplitEnumerator):
+    def __init__(self, records: list[Any], folder: str | None) -> None:
+        super().__init__()
+        self._records = records
+        self._folder = folder
+        self._next = 0
+
+    def split_count(self) -> int:
+        return 1
+
+    def poll(self, max_records: int) -> list[SplitWork]:
+        first = self._next
+        chunk: list[Any] = []
+        while self._next < len(self._records) and len(chunk) < max_records:
+            record = self._records[self._next]
+            if record is KILL_DRIVER and _first_time(self._folder, self._next):
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._next += 1
+            chunk.append(record)
+            if record is CUT:
+                break
+        return [SplitWork(0, (first, chunk))] if chunk else []
+
+    def position(self) -> int:
+        return self._next
+
+    def restore(self, position: int) -> None:
+        self._next = position
+
+    def ended(self) -> list[bool]:
+        return [self._next >= len(self._records)]
+
+
+def _first_time(folder: str | None, number: int) -> bool:
+    """True once per mark, whoever asks."""
+    if folder is None:
+        raise ValueError("a MarkedSource with breaking marks needs a marks_folder")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    try:
+        os.close(os.open(Path(folder) / f"mark-{number}", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True

@@ -1,0 +1,32 @@
+"""Shared fixtures. Spark is started once per test run; jobs differ only in their settings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from millpond.common import Configuration
+from millpond.datastream import StreamExecutionEnvironment
+
+MakeEnvironment = Callable[..., StreamExecutionEnvironment]
+
+
+@pytest.fixture(scope="session")
+def spark_settings() -> dict[str, Any]:
+    """Settings of a local Spark with two cores."""
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of Spark's workers, not of the tests
+    return {"millpond.master": "local[2]"}
+
+
+@pytest.fixture
+def spark_environment(spark_settings: dict[str, Any]) -> MakeEnvironment:
+    def make(**settings: Any) -> StreamExecutionEnvironment:
+        named = {key.replace("__", ".").replace("_", "-"): v for key, v in settings.items()}
+        return StreamExecutionEnvironment.get_execution_environment(
+            Configuration.from_dict({"parallelism.default": 2, **spark_settings, **named})
+        )
+
+    return make

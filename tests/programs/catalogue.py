@@ -1,0 +1,480 @@
+"""Programs with known results. One suite: every program must give its result on the direct
+executor and on Spark, with any parallelism and any batch size (E1, E22).
+
+A program is a function from an environment to a stream. Results are compared as sorted lists, since
+the order between keys is not promised; programs that promise an order say so in their records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.common import Duration, Row, Types, WatermarkStrategy
+from millpond.datastream import (
+    AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    DataStream,
+    FlatMapFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessFunction,
+    RuntimeContext,
+    RuntimeExecutionMode,
+    StreamExecutionEnvironment,
+)
+from millpond.datastream.connectors.number_seq import NumberSequenceSource
+from millpond.datastream.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
+
+Program = Callable[[StreamExecutionEnvironment], DataStream]
+PROGRAMS: dict[str, tuple[Program, list[Any]]] = {}
+
+
+def program(expected: list[Any]) -> Callable[[Program], Program]:
+    def register(build: Program) -> Program:
+        PROGRAMS[build.__name__] = (build, expected)
+        return build
+
+    return register
+
+
+WORDS = "to be or not to be that is the question to be".split()
+VIEWS = [
+    # (user, ad, time): out of order by up to 3 s
+    ("u1", "a", 1000),
+    ("u2", "a", 2500),
+    ("u1", "b", 1500),
+    ("u1", "a", 4000),
+    ("u3", "c", 3000),
+    ("u2", "a", 6000),
+    ("u1", "a", 5500),
+    ("u2", "b", 9000),
+    ("u3", "c", 8000),
+    ("u1", "b", 12000),
+    ("u3", "a", 10000),
+]
+
+
+def with_event_time(stream: DataStream, bound_ms: int = 3000) -> DataStream:
+    return stream.assign_timestamps_and_watermarks(
+        WatermarkStrategy.for_bounded_out_of_orderness(
+            Duration.of_millis(bound_ms)
+        ).with_timestamp_assigner(lambda view, _: view[2])
+    )
+
+
+@program([("be", 1), ("be", 2), ("be", 3), ("is", 1), ("not", 1), ("or", 1), ("question", 1)]
+         + [("that", 1), ("the", 1), ("to", 1), ("to", 2), ("to", 3)])  # fmt: skip
+def word_count(env: StreamExecutionEnvironment) -> DataStream:
+    pairs = env.from_collection(WORDS).map(
+        lambda word: (word, 1), output_type=Types.TUPLE([Types.STRING(), Types.INT()])
+    )
+    return pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
+
+
+@program([("be", 3), ("is", 1), ("not", 1), ("or", 1), ("question", 1), ("that", 1), ("the", 1)]
+         + [("to", 3)])  # fmt: skip
+def word_count_in_batch_mode(env: StreamExecutionEnvironment) -> DataStream:
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    return word_count(env)
+
+
+@program(
+    [("max", 1, 5), ("max", 1, 5), ("max", 1, 7)]
+    + [("max_by", 1, 5, "a"), ("max_by", 1, 5, "a"), ("max_by", 1, 7, "c")]
+    + [("min", 1, 2), ("min", 1, 2), ("min", 1, 5)]
+    + [("min_by", 1, 2, "b"), ("min_by", 1, 2, "b"), ("min_by", 1, 5, "a")]
+    + [("sum", 1, 5), ("sum", 1, 7), ("sum", 1, 14)]
+)
+def rolling_aggregations(env: StreamExecutionEnvironment) -> DataStream:
+    keyed = env.from_collection([(1, 5, "a"), (1, 2, "b"), (1, 7, "c")]).key_by(lambda v: v[0])
+    streams = [
+        keyed.sum(1).map(lambda v: ("sum", *v[:2])),
+        keyed.min(1).map(lambda v: ("min", *v[:2])),
+        keyed.max(1).map(lambda v: ("max", *v[:2])),
+        keyed.min_by(1).map(lambda v: ("min_by", *v)),
+        keyed.max_by(1).map(lambda v: ("max_by", *v)),
+    ]
+    return streams[0].union(*streams[1:])
+
+
+class _Average(AggregateFunction):
+    def create_accumulator(self) -> list[int]:
+        return [0, 0]
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator[0] += value
+        accumulator[1] += 1
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
+
+
+class _AllStates(KeyedProcessFunction):
+    """Uses every kind of keyed state, with values that are changed in place."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+        self.seen = runtime_context.get_list_state(ListStateDescriptor("seen", Types.INT()))
+        self.by_parity = runtime_context.get_map_state(
+            MapStateDescriptor("by_parity", Types.STRING(), Types.LIST(Types.INT()))
+        )
+        self.total = runtime_context.get_reducing_state(
+            ReducingStateDescriptor("total", lambda a, b: a + b, Types.LONG())
+        )
+        self.average = runtime_context.get_aggregating_state(
+            AggregatingStateDescriptor("average", _Average(), Types.PICKLED_BYTE_ARRAY())
+        )
+
+    def process_element(self, value: tuple[str, int], ctx: Any) -> Any:
+        number = value[1]
+        self.count.update((self.count.value() or 0) + 1)
+        self.seen.add(number)
+        parity = "even" if number % 2 == 0 else "odd"
+        same = self.by_parity.get(parity) or []
+        same.append(number)
+        self.by_parity.put(parity, same)
+        self.total.add(number)
+        self.average.add(number)
+        if self.count.value() == 3:
+            yield (
+                ctx.get_current_key(),
+                tuple(self.seen.get()),
+                tuple((parity, tuple(numbers)) for parity, numbers in self.by_parity.items()),
+                self.total.get(),
+                self.average.get(),
+            )
+            for state in (self.count, self.seen, self.by_parity, self.total, self.average):
+                state.clear()
+            assert self.by_parity.is_empty()
+
+
+@program(
+    [
+        ("x", (1, 2, 3), (("odd", (1, 3)), ("even", (2,))), 6, 2.0),
+        ("x", (4, 5, 6), (("even", (4, 6)), ("odd", (5,))), 15, 5.0),
+        ("y", (10, 20, 30), (("even", (10, 20, 30)),), 60, 20.0),
+    ]
+)
+def all_kinds_of_state(env: StreamExecutionEnvironment) -> DataStream:
+    records = [("x", 1), ("y", 10), ("x", 2), ("y", 20), ("x", 3), ("x", 4), ("y", 30)]
+    records += [("x", 5), ("x", 6), ("y", 40)]
+    return env.from_collection(records).key_by(lambda v: v[0]).process(_AllStates())
+
+
+class _CappedViews(KeyedProcessFunction):
+    """Counts views of the last 5 s per ad; each view ages out at its own time."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.counts = runtime_context.get_map_state(
+            MapStateDescriptor("counts", Types.STRING(), Types.INT())
+        )
+        self.ends = runtime_context.get_map_state(
+            MapStateDescriptor("ends", Types.LONG(), Types.LIST(Types.STRING()))
+        )
+
+    def process_element(self, value: tuple[str, str, int], ctx: Any) -> Any:
+        _, ad, time_ms = value
+        count = (self.counts.get(ad) or 0) + 1
+        self.counts.put(ad, count)
+        end = time_ms + 5000
+        self.ends.put(end, [*(self.ends.get(end) or []), ad])
+        ctx.timer_service().register_event_time_timer(end)
+        yield ("seen", value[0], ad, count, ctx.timestamp())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        for ad in self.ends.get(timestamp):
+            count = self.counts.get(ad) - 1
+            if count:
+                self.counts.put(ad, count)
+            else:
+                self.counts.remove(ad)
+            yield ("aged", ctx.get_current_key(), ad, count, timestamp)
+        self.ends.remove(timestamp)
+
+
+@program(
+    [
+        ("aged", "u1", "a", 0, 10500),
+        ("aged", "u1", "a", 1, 9000),
+        ("aged", "u1", "a", 2, 6000),
+        ("aged", "u1", "b", 1, 6500),
+        ("aged", "u1", "b", 0, 17000),
+        ("aged", "u2", "a", 0, 11000),
+        ("aged", "u2", "a", 1, 7500),
+        ("aged", "u2", "b", 0, 14000),
+        ("aged", "u3", "a", 0, 15000),
+        ("aged", "u3", "c", 0, 13000),
+        ("aged", "u3", "c", 1, 8000),
+        ("seen", "u1", "a", 1, 1000),
+        ("seen", "u1", "a", 2, 4000),
+        ("seen", "u1", "a", 3, 5500),
+        ("seen", "u1", "b", 1, 1500),
+        ("seen", "u1", "b", 2, 12000),
+        ("seen", "u2", "a", 1, 2500),
+        ("seen", "u2", "a", 2, 6000),
+        ("seen", "u2", "b", 1, 9000),
+        ("seen", "u3", "a", 1, 10000),
+        ("seen", "u3", "c", 1, 3000),
+        ("seen", "u3", "c", 2, 8000),
+    ]
+)
+def event_time_timers(env: StreamExecutionEnvironment) -> DataStream:
+    views = with_event_time(env.from_collection(VIEWS))
+    return views.key_by(lambda view: view[0]).process(_CappedViews())
+
+
+class _InOrder(KeyedProcessFunction):
+    """Numbers what arrives at one key: shows the order in which stage 2 receives stage 1's output."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.number = runtime_context.get_state(ValueStateDescriptor("number", Types.INT()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        number = (self.number.value() or 0) + 1
+        self.number.update(number)
+        yield (number, *value, ctx.timer_service().current_watermark())
+
+
+@program(
+    [
+        (1, "seen", "u1", "a", 1, 1000, -(2**63)),
+        (2, "seen", "u2", "a", 1, 2500, -2001),
+        (3, "seen", "u1", "b", 1, 1500, -501),
+        (4, "seen", "u1", "a", 2, 4000, -501),
+        (5, "seen", "u3", "c", 1, 3000, 999),
+        (6, "seen", "u2", "a", 2, 6000, 999),
+        (7, "seen", "u1", "a", 3, 5500, 2999),
+        (8, "seen", "u2", "b", 1, 9000, 2999),
+        (9, "seen", "u3", "c", 2, 8000, 5999),
+        (10, "seen", "u1", "b", 1 + 1, 12000, 5999),
+        (11, "aged", "u1", "a", 2, 6000, 5999),
+        (12, "aged", "u1", "b", 1, 6500, 6499),
+        (13, "aged", "u2", "a", 1, 7500, 7499),
+        (14, "aged", "u3", "c", 1, 8000, 7999),
+        (15, "seen", "u3", "a", 1, 10000, 8999),
+        (16, "aged", "u1", "a", 1, 9000, 8999),
+        (17, "aged", "u1", "a", 0, 10500, 10499),
+        (18, "aged", "u2", "a", 0, 11000, 10999),
+        (19, "aged", "u3", "c", 0, 13000, 12999),
+        (20, "aged", "u2", "b", 0, 14000, 13999),
+        (21, "aged", "u3", "a", 0, 15000, 14999),
+        (22, "aged", "u1", "b", 0, 17000, 16999),
+    ]
+)
+def second_stage_receives_in_event_time_order(env: StreamExecutionEnvironment) -> DataStream:
+    return event_time_timers(env).key_by(lambda _: "one key").process(_InOrder())
+
+
+class _Matched(KeyedCoProcessFunction):
+    """Pairs orders with payments; what is not paid 4 s after the order is reported."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.order = runtime_context.get_state(ValueStateDescriptor("order", Types.LONG()))
+        self.payment = runtime_context.get_state(ValueStateDescriptor("payment", Types.LONG()))
+
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        if self.payment.value() is not None:
+            yield ("paid", ctx.get_current_key())
+            self.payment.clear()
+            return
+        self.order.update(value[2])
+        ctx.timer_service().register_event_time_timer(value[2] + 4000)
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        if self.order.value() is None:
+            self.payment.update(value[2])
+            return
+        ctx.timer_service().delete_event_time_timer(self.order.value() + 4000)
+        self.order.clear()
+        yield ("paid", ctx.get_current_key())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ("unpaid", ctx.get_current_key(), timestamp)
+        self.order.clear()
+
+
+@program([("paid", "o1"), ("paid", "o3"), ("unpaid", "o2", 6000)])
+def connected_keyed_streams(env: StreamExecutionEnvironment) -> DataStream:
+    orders = [("o1", "book", 1000), ("o2", "pen", 2000), ("o3", "cup", 9000)]
+    payments = [("o1", "card", 3000), ("o3", "cash", 8000)]
+    return (
+        with_event_time(env.from_collection(orders), 0)
+        .connect(with_event_time(env.from_collection(payments), 0))
+        .key_by(lambda order: order[0], lambda payment: payment[0])
+        .process(_Matched())
+    )
+
+
+class _CountingFlatMap(FlatMapFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+
+    def flat_map(self, value: str) -> Any:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        if count % 2 == 0:
+            yield f"{value}#{count}"
+
+
+@program(["be#2", "to#2"])
+def keyed_flat_map_with_state(env: StreamExecutionEnvironment) -> DataStream:
+    return env.from_collection(WORDS).key_by(lambda word: word).flat_map(_CountingFlatMap())
+
+
+ODD = OutputTag("odd", Types.STRING())
+BIG = OutputTag("big", Types.INT())
+
+
+class _Split(ProcessFunction):
+    def process_element(self, value: int, ctx: ProcessFunction.Context) -> Any:
+        yield value
+        if value % 2:
+            yield ODD, f"odd {value}"
+        if value > 7:
+            yield BIG, value * 100
+
+
+@program([*range(1, 10), 800, 900, "odd 1", "odd 3", "odd 5", "odd 7", "odd 9"])
+def side_outputs(env: StreamExecutionEnvironment) -> DataStream:
+    main = env.from_collection(list(range(1, 10))).process(_Split(), output_type=Types.INT())
+    return main.union(main.get_side_output(ODD), main.get_side_output(BIG))
+
+
+class _Tagged(CoMapFunction):
+    def map1(self, value: Any) -> Any:
+        return ("left", value)
+
+    def map2(self, value: Any) -> Any:
+        return ("right", value) if value != "skip" else None
+
+
+class _Repeated(CoFlatMapFunction):
+    def flat_map1(self, value: Any) -> Any:
+        return [value, value]
+
+    def flat_map2(self, value: Any) -> Any:
+        return [] if value == "skip" else [value]
+
+
+class _Named(CoProcessFunction):
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        yield ("first", value)
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        yield ("second", value)
+
+
+@program([1, 1, 2, 2, "a"] + [("first", 1), ("first", 2), ("second", "a"), ("second", "skip")]
+         + [("left", 1), ("left", 2), ("right", "a")])  # fmt: skip
+def connected_streams_without_key(env: StreamExecutionEnvironment) -> DataStream:
+    numbers, letters = env.from_collection([1, 2]), env.from_collection(["a", "skip"])
+    both = numbers.connect(letters)
+    return both.map(_Tagged()).union(both.flat_map(_Repeated()), both.process(_Named()))
+
+
+@program([(way, number) for way in ("custom", "global", "rebalance", "rescale", "shuffle")
+          for number in range(6)])  # fmt: skip
+def exchanges(env: StreamExecutionEnvironment) -> DataStream:
+    numbers = env.from_collection(list(range(6)))
+    parity = numbers.partition_custom(lambda key, count: key % count, lambda number: number)
+    ways = {
+        "custom": parity,
+        "global": numbers.global_(),
+        "rebalance": numbers.rebalance(),
+        "rescale": numbers.rescale(),
+        "shuffle": numbers.shuffle(),
+    }
+    streams = [ways[way].map(lambda number, way=way: (way, number)) for way in sorted(ways)]
+    return streams[0].union(*streams[1:])
+
+
+@program([("a", 6.5, "+I"), ("b", 1.0, "+I")])
+def rows_with_names(env: StreamExecutionEnvironment) -> DataStream:
+    row_type = Types.ROW_NAMED(["name", "amount"], [Types.STRING(), Types.DOUBLE()])
+    rows = env.from_collection([("a", 2.5), Row("b", 1.0), {"name": "a", "amount": 4.0}], row_type)
+    env.set_runtime_mode(RuntimeExecutionMode.BATCH)
+    summed = rows.key_by(lambda row: row.name).sum("amount")
+    return summed.map(lambda row: (row.name, row["amount"], str(row.get_row_kind())))
+
+
+@program([(10, 2), (11, 4), (12, 6)])
+def type_hints_instead_of_types(env: StreamExecutionEnvironment) -> DataStream:
+    numbers = env.from_collection([1, 2, 3], type_info=int)
+    return numbers.map(lambda n: [n + 9, n * 2], output_type=tuple[int, int])
+
+
+@program([(number, number * number) for number in range(1, 51)])
+def parallel_number_source(env: StreamExecutionEnvironment) -> DataStream:
+    source = NumberSequenceSource(1, 50)
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+    return numbers.map(lambda number: (number, number * number))
+
+
+class _Lateness(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield (*value, ctx.timestamp(), ctx.timer_service().current_watermark())
+
+
+@program([("a", 5, 5, -(2**63)), ("b", 3, 3, 4), ("c", 9, 9, 4), ("d", 10, 10, 8)])
+def watermarks_assigned_after_an_exchange(env: StreamExecutionEnvironment) -> DataStream:
+    records = env.from_collection([("a", 5), ("b", 3), ("c", 9), ("d", 10)])
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda record, _: record[1]
+    )
+    moved = records.global_().map(lambda record: record).set_parallelism(1)
+    stamped = moved.assign_timestamps_and_watermarks(strategy).set_parallelism(1)
+    return stamped.key_by(lambda _: 0).process(_Lateness())
+
+
+LATE = OutputTag("late")
+AGED = OutputTag("aged")
+
+
+class _Route(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[0] == "aged":
+            yield AGED, value[1:4]
+        else:
+            yield value[1:4]
+        if value[3] >= 3:
+            yield LATE, ("many", value[1], value[2])
+
+
+class _Fan(KeyedCoProcessFunction):
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        yield ("main", *value)
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        yield ("side", *value)
+
+
+def three_stages(env: StreamExecutionEnvironment) -> tuple[DataStream, DataStream, DataStream]:
+    """3 keyed stages, 2 inputs, 2 side outputs; made for 3 sinks."""
+    half = len(VIEWS) // 2
+    first = with_event_time(env.from_collection(VIEWS[:half]))
+    second = with_event_time(env.from_collection(VIEWS[half:]))
+    views = first.union(second)
+    counted = views.key_by(lambda view: view[0]).process(_CappedViews()).uid("cap")
+    routed = counted.key_by(lambda event: event[2]).process(_Route()).uid("route")
+    aged = routed.get_side_output(AGED)
+    fanned = (
+        routed.connect(aged)
+        .key_by(lambda event: event[0], lambda event: event[0])
+        .process(_Fan())
+        .uid("fan")
+    )
+    return fanned, aged, routed.get_side_output(LATE)
