@@ -1,17 +1,17 @@
 """Everything Millpond raises on purpose.
 
-    MillpondError
-     +- ProgramError              the program is refused before anything runs
-     |   +- UnsupportedFeatureError   PyFlink has it, Millpond does not (yet)
-     +- TypeMismatchError         a value does not fit the declared type
-     +- EnvironmentError_         the machine lacks something (Java, Spark)
-     +- CheckpointError           a job folder cannot be used
-     |   +- CheckpointInUseError      another running job owns it
-     |   +- IncompatibleCheckpointError   the program does not fit what is stored
-     |   +- CorruptDataError          a stored file or blob fails its checksum
-     +- JobExecutionError         a running job failed
-         +- UserFunctionError         ... inside a user's function
-         +- JobCancelledError         ... because somebody cancelled it
+MillpondError
+ +- ProgramError              the program is refused before anything runs
+ |   +- UnsupportedFeatureError   PyFlink has it, Millpond does not (yet)
+ +- TypeMismatchError         a value does not fit the declared type
+ +- SetupError                the machine lacks something (Java, Spark)
+ +- CheckpointError           a job folder cannot be used
+ |   +- CheckpointInUseError      another running job owns it
+ |   +- IncompatibleCheckpointError   the program does not fit what is stored
+ |   +- CorruptDataError          a stored file or blob fails its checksum
+ +- JobExecutionError         a running job failed
+     +- UserFunctionError         ... inside a user's function
+     +- JobCancelledError         ... because somebody cancelled it
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TypeMismatchError(MillpondError, TypeError):
     """A value does not fit the type declared for it."""
 
 
-class EnvironmentError_(MillpondError):
+class SetupError(MillpondError):
     """The machine lacks something Millpond needs; the text says how to get it."""
 
 

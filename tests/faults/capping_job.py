@@ -1,6 +1,6 @@
 """The job the fault tests kill: views in, counts and ageing out to files; two keyed stages.
 
-    python -m tests.faults.capping_job SETTINGS_JSON
+python -m tests.faults.capping_job SETTINGS_JSON
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,13 +79,13 @@ def delivered(folder: Path) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[str]]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     folder = tmp_path_factory.mktemp("undisturbed")
     run = JobRun(folder)
     assert run.finish() == 0, run.output
     result = delivered(folder)
     assert len(result["events"]) == 2 * 8 * 30
-    yield result
+    return result
 
 
 def test_killed_worker_while_reading(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:

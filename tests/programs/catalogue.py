@@ -47,7 +47,7 @@ def program(expected: list[Any]) -> Callable[[Program], Program]:
     return register
 
 
-WORDS = "to be or not to be that is the question to be".split()
+WORDS = ["to", "be", "or", "not", "to", "be", "that", "is", "the", "question", "to", "be"]
 VIEWS = [
     # (user, ad, time): out of order by up to 3 s
     ("u1", "a", 1000),

@@ -27,13 +27,13 @@ class Configuration:
         return self._set(key, value, str)
 
     def get_integer(self, key: str, default_value: int) -> int:
-        return self._number(key, default_value, int)
+        return int(self._number(key, default_value, int))
 
     def set_integer(self, key: str, value: int) -> Configuration:
         return self._set(key, value, int)
 
     def get_float(self, key: str, default_value: float) -> float:
-        return self._number(key, default_value, float)
+        return float(self._number(key, default_value, float))
 
     def set_float(self, key: str, value: float) -> Configuration:
         return self._set(key, value, (int, float))
@@ -89,8 +89,6 @@ class Configuration:
 
     def _number(self, key: str, default_value: Any, kind: Any) -> Any:
         value = self._values.get(key, default_value)
-        if value is None:
-            return None
         try:
             return kind(value)
         except (TypeError, ValueError):

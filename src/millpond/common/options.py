@@ -26,8 +26,12 @@ class Option:
         return self.default
 
 
-EXECUTOR = Option("millpond.executor", "spark", "spark, or direct: run a bounded job in this process")
-MASTER = Option("millpond.master", None, "Spark master; default local[*], or what spark-submit says")
+EXECUTOR = Option(
+    "millpond.executor", "spark", "spark, or direct: run a bounded job in this process"
+)
+MASTER = Option(
+    "millpond.master", None, "Spark master; default local[*], or what spark-submit says"
+)
 PARALLELISM = Option("parallelism.default", 0, "subtasks per operator; 0: the cluster's cores")
 CHECKPOINT_DIR = Option(
     "execution.checkpointing.dir",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from millpond.common.typeinfo import (
     TypeInformation,
     to_type_info,
 )
-from millpond.common.types import Row
 from millpond.common.watermark_strategy import WatermarkStrategy
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
 from millpond.datastream.connectors.base import Sink, TwoPhaseSink
+from millpond.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from millpond.datastream.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -55,33 +55,6 @@ def _require(function: Any, kind: type[Function], method: str) -> None:
         raise TypeError(
             f"{method} takes a {kind.__name__} or a function, not {type(function).__name__}"
         )
-
-
-class CloseableIterator:
-    """The results of `execute_and_collect`, in the order the job produces them."""
-
-    def __init__(self, values: Iterator[Any], close: Callable[[], None]) -> None:
-        self._values = values
-        self._close = close
-
-    def __iter__(self) -> CloseableIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._values)
-
-    def next(self) -> Any:
-        return next(self._values)
-
-    def close(self) -> None:
-        """Stop the job if it still runs."""
-        self._close()
-
-    def __enter__(self) -> CloseableIterator:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class DataStream:
@@ -285,8 +258,10 @@ class DataStream:
         _require(key_selector, KeySelector, "partition_custom")
         return self._exchanged(ExchangeKind.CUSTOM, key_selector, partitioner)
 
-    def _exchanged(self, kind: ExchangeKind, *helpers: Any) -> DataStream:
-        exchange = Exchange(kind, *helpers, explicit=True)
+    def _exchanged(
+        self, kind: ExchangeKind, key_selector: Any = None, partitioner: Any = None
+    ) -> DataStream:
+        exchange = Exchange(kind, key_selector, partitioner, explicit=True)
         edges = [replace(edge, exchange=exchange) for edge in self._edges]
         return DataStream(self._environment, edges, self._type)
 
@@ -307,9 +282,7 @@ class DataStream:
     def sink_to(self, sink: Sink) -> DataStreamSink:
         if not isinstance(sink, TwoPhaseSink):
             raise TypeError(f"sink_to takes a TwoPhaseSink, not {type(sink).__name__}")
-        return DataStreamSink(
-            self._sink(f"Sink: {type(sink).__name__}", SinkKind.TWO_PHASE, sink)
-        )
+        return DataStreamSink(self._sink(f"Sink: {type(sink).__name__}", SinkKind.TWO_PHASE, sink))
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
@@ -325,50 +298,12 @@ class DataStream:
             OperatorKind.SINK, name, function=function, inputs=list(self._edges), sink_kind=kind
         )
 
-    def _add(
-        self, kind: OperatorKind, name: str, function: Any, output_type: Any
-    ) -> DataStream:
+    def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
         declared = to_type_info(output_type)
         node = self._environment._graph.add(
             kind, name, function=function, inputs=list(self._edges), output_type=declared
         )
         return DataStream(self._environment, [Edge(node.id, Exchange())], declared)
-
-
-class DataStreamSink:
-    """The end of a stream."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def name(self, name: str) -> DataStreamSink:
-        self._node.name = name
-        return self
-
-    def uid(self, uid: str) -> DataStreamSink:
-        self._node.uid = uid
-        return self
-
-    def set_uid_hash(self, uid_hash: str) -> DataStreamSink:
-        self._node.uid_hash = uid_hash
-        return self
-
-    def set_parallelism(self, parallelism: int) -> DataStreamSink:
-        self._node.parallelism = parallelism
-        return self
-
-    def set_description(self, description: str) -> DataStreamSink:
-        self._node.description = description
-        return self
-
-    def disable_chaining(self) -> DataStreamSink:
-        self._node.chaining = Chaining.NEVER
-        return self
-
-    def slot_sharing_group(self, slot_sharing_group: str | SlotSharingGroup) -> DataStreamSink:
-        group = slot_sharing_group
-        self._node.slot_sharing_group = group if isinstance(group, str) else group.get_name()
-        return self
 
 
 class KeyedStream(DataStream):
@@ -385,8 +320,7 @@ class KeyedStream(DataStream):
     ) -> DataStream:
         if not isinstance(func, KeyedProcessFunction):
             raise TypeError(
-                f"process on a keyed stream takes a KeyedProcessFunction, not "
-                f"{type(func).__name__}"
+                f"process on a keyed stream takes a KeyedProcessFunction, not {type(func).__name__}"
             )
         return self._add(OperatorKind.KEYED_PROCESS, "KEYED PROCESS", func, output_type)
 
@@ -453,7 +387,9 @@ class KeyedStream(DataStream):
     def project(self, *field_indexes: int) -> DataStream:
         return self._stream.project(*field_indexes)
 
-    def _exchanged(self, kind: ExchangeKind, *helpers: Any) -> DataStream:
+    def _exchanged(
+        self, kind: ExchangeKind, key_selector: Any = None, partitioner: Any = None
+    ) -> DataStream:
         raise ProgramError(
             f"A keyed stream is spread by its key: {kind.name.lower()} is not possible on it. "
             "Call it on the stream before key_by."
@@ -509,7 +445,9 @@ class ConnectedStreams:
         self, func: CoFlatMapFunction, output_type: TypeInformation | Any = None
     ) -> DataStream:
         if not isinstance(func, CoFlatMapFunction):
-            raise TypeError(f"flat_map on connected streams takes a CoFlatMapFunction, not {func!r}")
+            raise TypeError(
+                f"flat_map on connected streams takes a CoFlatMapFunction, not {func!r}"
+            )
         return self._add(OperatorKind.CO_FLAT_MAP, "Co-Flat Map", func, output_type)
 
     def process(
@@ -524,9 +462,7 @@ class ConnectedStreams:
                 f"{type(func).__name__}"
             )
         if self._keyed:
-            return self._add(
-                OperatorKind.KEYED_CO_PROCESS, "KEYED CO-PROCESS", func, output_type
-            )
+            return self._add(OperatorKind.KEYED_CO_PROCESS, "KEYED CO-PROCESS", func, output_type)
         return self._add(OperatorKind.CO_PROCESS, "CO-PROCESS", func, output_type)
 
     def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
@@ -549,5 +485,4 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "KeyedStream",
-    "Row",
 ]

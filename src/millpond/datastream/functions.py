@@ -79,10 +79,10 @@ class Function(ABC):
     """Base of all functions. `open` is called before the first record. `close` is called at the
     end of a task that ends in order; after a failure it may not be called."""
 
-    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 (optional by contract)
+    def open(self, runtime_context: RuntimeContext) -> None:
         """Get states and metrics, open connections."""
 
-    def close(self) -> None:  # noqa: B027 (optional by contract)
+    def close(self) -> None:
         """Release what `open` took."""
 
 
@@ -287,7 +287,7 @@ class SourceFunction(Function):
     def run(self, ctx: SourceContext) -> None:
         """Emit records until done; returning ends the (then bounded) input."""
 
-    def cancel(self) -> None:  # noqa: B027 (optional by contract)
+    def cancel(self) -> None:
         """Called once from another thread when the job ends early: make `run` return."""
 
 

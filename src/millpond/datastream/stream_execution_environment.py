@@ -152,9 +152,7 @@ class StreamExecutionEnvironment:
 
     def _source(self, source: Source, name: str, type_info: Any) -> DataStream:
         declared = to_type_info(type_info)
-        node = self._graph.add(
-            OperatorKind.SOURCE, name, function=source, output_type=declared
-        )
+        node = self._graph.add(OperatorKind.SOURCE, name, function=source, output_type=declared)
         return DataStream(self, [Edge(node.id, Exchange())], declared)
 
     # --- running -------------------------------------------------------------------------------------

@@ -27,5 +27,7 @@ def operator_uids(graph: StreamGraph) -> dict[int, str]:
 def _fingerprint(node: Node, uids: dict[int, str]) -> str:
     parts = [node.kind.value]
     for edge in node.inputs:
-        parts.append(f"{uids[edge.source]}/{edge.exchange.kind.value}/{edge.tag}/{edge.input_index}")
+        parts.append(
+            f"{uids[edge.source]}/{edge.exchange.kind.value}/{edge.tag}/{edge.input_index}"
+        )
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:32]

@@ -178,7 +178,7 @@ class Coordinator:
     def _newly_ended(self, ended: dict[int, list[bool]]) -> bool:
         for source, flags in ended.items():
             known = self._ended.get(source, [])
-            if any(flag and not known[i : i + 1] == [True] for i, flag in enumerate(flags)):
+            if any(flag and known[i : i + 1] != [True] for i, flag in enumerate(flags)):
                 return True
         return False
 
@@ -259,4 +259,3 @@ class Coordinator:
     def watermarks(self) -> dict[int, int]:
         """Each task's event-time clock after the newest batch."""
         return {task: start.clock for task, start in self._starts.items()}
-

@@ -154,9 +154,7 @@ class RunningJob(JobClient):
             self._result.set_exception(problem)
         else:
             runtime_ms = int((time.monotonic() - self._started_s) * 1000)
-            self._result.set_result(
-                JobExecutionResult(self._id, runtime_ms, dict(self._metrics))
-            )
+            self._result.set_result(JobExecutionResult(self._id, runtime_ms, dict(self._metrics)))
 
     def _set_status(self, status: JobStatus) -> None:
         with self._lock:
@@ -246,5 +244,3 @@ def submit_and_collect(
             job.cancel().result()
 
     return CloseableIterator(values(), close)
-
-

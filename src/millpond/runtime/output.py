@@ -25,9 +25,7 @@ class OutputDelivery:
         self._plan = plan
         self._collect = collect
 
-    def deliver(
-        self, epoch: int, rows: list[Row], prepared: list[tuple[int, int, Any]]
-    ) -> None:
+    def deliver(self, epoch: int, rows: list[Row], prepared: list[tuple[int, int, Any]]) -> None:
         frames: dict[int, list[Frame]] = {}
         subtasks: dict[int, int] = {}
         for _, label, blob in rows:

@@ -177,9 +177,7 @@ class AggregatingStateHandle(_Handle, AggregatingState[Any, Any]):
     def add(self, value: Any) -> None:
         old = self._table.data.get(self._current.key, MISSING)
         accumulator = self._function.create_accumulator() if old is MISSING else _thaw(old)
-        self._table.set(
-            self._current.key, self._freeze(self._function.add(value, accumulator))
-        )
+        self._table.set(self._current.key, self._freeze(self._function.add(value, accumulator)))
 
     def clear(self) -> None:
         self._table.remove(self._current.key)

@@ -59,10 +59,10 @@ class SplitEnumerator(ABC):
         """When to poll again if nothing announces itself by `available`; None: only then."""
         return None
 
-    def start(self) -> None:  # noqa: B027 (optional by contract)
+    def start(self) -> None:
         """Called once before the first poll, after `restore` if there is something to restore."""
 
-    def close(self) -> None:  # noqa: B027 (optional by contract)
+    def close(self) -> None:
         """Called once at the end."""
 
 
@@ -97,7 +97,7 @@ class SinkWriter(ABC):
         """Make what was written durable but not visible; return a small picklable message for
         `commit`. After this nothing more is written."""
 
-    def abort(self) -> None:  # noqa: B027 (optional by contract)
+    def abort(self) -> None:
         """The epoch failed before `prepare`. Not guaranteed to be called."""
 
 
@@ -113,5 +113,5 @@ class TwoPhaseSink(Sink):
     @abstractmethod
     def commit(self, epoch: int, messages: list[Any]) -> None: ...
 
-    def validate(self) -> None:  # noqa: B027 (optional by contract)
+    def validate(self) -> None:
         """Called on the driver before the job starts; raise ProgramError if it cannot work."""

@@ -211,7 +211,5 @@ class FunctionSource(Source):
     def create_enumerator(self, parallelism: int) -> SplitEnumerator:
         return _FunctionEnumerator(self._function)
 
-    def read(
-        self, arguments: list[tuple[Any, int | None]]
-    ) -> Iterator[tuple[Any, int | None]]:
+    def read(self, arguments: list[tuple[Any, int | None]]) -> Iterator[tuple[Any, int | None]]:
         return iter(arguments)

@@ -13,13 +13,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from millpond.errors import EnvironmentError_
+from millpond.errors import SetupError
 from millpond.runtime.spark.java import Java, find_java
 
 _SAMPLE_JOB = """
 from millpond.common import Configuration
 from millpond.datastream import StreamExecutionEnvironment
-configuration = Configuration.from_dict({"spark.driver.extraJavaOptions": "%s", "millpond.master": "local[2]"})
+settings = {"spark.driver.extraJavaOptions": "%s", "millpond.master": "local[2]"}
+configuration = Configuration.from_dict(settings)
 environment = StreamExecutionEnvironment.get_execution_environment(configuration)
 words = environment.from_collection(["a", "b", "a"]).map(lambda word: (word, 1))
 assert len(list(words.key_by(lambda pair: pair[0]).sum(1).execute_and_collect())) == 3
@@ -88,4 +89,4 @@ def _run(command: list[str], what: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-        raise EnvironmentError_(f"Making Spark's class archive failed in {what}:\n{tail}")
+        raise SetupError(f"Making Spark's class archive failed in {what}:\n{tail}")

@@ -76,9 +76,7 @@ class SparkExecutor:
             finished = True
         finally:
             self.coordinator.close()
-            self._folder.close(
-                delete=self._folder.temporary or (finished and not self._retain)
-            )
+            self._folder.close(delete=self._folder.temporary or (finished and not self._retain))
 
     def _identity(self) -> dict[str, Any]:
         return {

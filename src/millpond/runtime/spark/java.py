@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from millpond.errors import EnvironmentError_
+from millpond.errors import SetupError
 
 MIN_JAVA = 17
 _ADVICE = (
@@ -29,14 +29,14 @@ def find_java() -> Java:
     executable = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if not executable or not os.path.exists(executable):
         where = f"JAVA_HOME is {home}, but there is no bin/java in it" if home else "none found"
-        raise EnvironmentError_(f"No Java: {where}. {_ADVICE}")
+        raise SetupError(f"No Java: {where}. {_ADVICE}")
     version = _version_from_release_file(executable) or _version_from_command(executable)
     if version is None:
-        raise EnvironmentError_(f"{executable} does not tell its version. {_ADVICE}")
+        raise SetupError(f"{executable} does not tell its version. {_ADVICE}")
     parts = [int(part) for part in re.findall(r"\d+", version)]
     major = parts[1] if parts[0] == 1 and len(parts) > 1 else parts[0]
     if major < MIN_JAVA:
-        raise EnvironmentError_(f"{executable} is Java {major}, which is too old. {_ADVICE}")
+        raise SetupError(f"{executable} is Java {major}, which is too old. {_ADVICE}")
     return Java(executable, version)
 
 

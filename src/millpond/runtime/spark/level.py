@@ -50,7 +50,12 @@ class LevelProcessor(StatefulProcessor):
             handle.getMapState("log", "number INT", "row BINARY"),
         )
 
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+    def handleInputRows(
+        self,
+        key: Any,
+        rows: Iterator[Any],
+        timerValues: Any,  # noqa: N803 (Spark passes it by this name)
+    ) -> Iterator[Any]:
         level = self._level
         blobs = []
         for row in rows:

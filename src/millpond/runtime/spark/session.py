@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
-from millpond.errors import EnvironmentError_
+from millpond.errors import SetupError
 from millpond.runtime.spark import class_archive
 from millpond.runtime.spark.java import find_java
 
@@ -76,10 +76,10 @@ def check_spark_version() -> None:
     try:
         import pyspark
     except ImportError:
-        raise EnvironmentError_("PySpark is not installed: pip install 'pyspark>=4.3.0'") from None
+        raise SetupError("PySpark is not installed: pip install 'pyspark>=4.3.0'") from None
     found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:3])
     if found < MIN_SPARK:
-        raise EnvironmentError_(
+        raise SetupError(
             f"Millpond needs PySpark 4.3.0 or newer; {pyspark.__version__} is installed. "
             "Run: pip install --upgrade 'pyspark>=4.3.0'"
         )

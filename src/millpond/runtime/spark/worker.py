@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from millpond.errors import MillpondError, UserFunctionError
 from millpond.runtime.task.batch import LanePlan
@@ -17,6 +17,7 @@ from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
 
+Host = TypeVar("Host")
 _HOSTS_KEPT = 4
 _hosts: dict[str, JobHost] = {}
 _sink_hosts: dict[str, SinkHost] = {}
@@ -40,7 +41,7 @@ class JobRef:
         return _cached(_sink_hosts, self.run_id, lambda: SinkHost(self.blob))
 
 
-def _cached(hosts: dict[str, Any], run_id: str, make: Any) -> Any:
+def _cached(hosts: dict[str, Host], run_id: str, make: Callable[[], Host]) -> Host:
     host = hosts.get(run_id)
     if host is None:
         while len(hosts) >= _HOSTS_KEPT:  # jobs of the past: the oldest first
@@ -79,7 +80,9 @@ class reported_errors:  # noqa: N801 (reads as a statement)
 
     def __exit__(self, kind: Any, problem: BaseException | None, trace: Any) -> None:
         if isinstance(problem, MillpondError):
-            fields = list(problem.args) if isinstance(problem, UserFunctionError) else [str(problem)]
+            fields = (
+                list(problem.args) if isinstance(problem, UserFunctionError) else [str(problem)]
+            )
             text = json.dumps([type(problem).__name__, fields])
             packed = base64.b64encode(text.encode()).decode()
             raise RuntimeError(f"{ERROR_START}{packed}{ERROR_END}") from None

@@ -174,9 +174,7 @@ def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
     return row + len(chunks)
 
 
-def _read_changes(
-    store: LogStore, row: int, end_row: int, where: str
-) -> Iterator[dict[str, Any]]:
+def _read_changes(store: LogStore, row: int, end_row: int, where: str) -> Iterator[dict[str, Any]]:
     while row < end_row:
         parts: list[bytes] = []
         while True:

@@ -51,9 +51,14 @@ def dumps(value: Any) -> bytes:
     try:
         data = pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        return cloudpickle.dumps(value, 5)
+        return _by_value(value)
     # Classes of the main script pickle by reference here, but no worker could resolve them.
-    return cloudpickle.dumps(value, 5) if b"__main__" in data else data
+    return _by_value(value) if b"__main__" in data else data
+
+
+def _by_value(value: Any) -> bytes:
+    data: bytes = cloudpickle.dumps(value, 5)
+    return data
 
 
 loads = pickle.loads

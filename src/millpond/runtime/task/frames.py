@@ -35,7 +35,7 @@ class Part(NamedTuple):
     """Which run a frame belongs to: a split of an origin, or (origin -1) a label of a task."""
 
     origin: int
-    index: int
+    number: int
 
 
 class Frame(NamedTuple):

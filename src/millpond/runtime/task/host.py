@@ -73,9 +73,7 @@ class JobHost:
         if batch.last_batch:
             self.close_level(0)
 
-    def _run_split(
-        self, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
-    ) -> Iterator[Row]:
+    def _run_split(self, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]) -> Iterator[Row]:
         head = self.plan.tasks[split.source]
         subtask = split.split % head.parallelism
         task = self._task(head, subtask)
@@ -118,9 +116,7 @@ class JobHost:
             action = "reading the source"
             raise user_error(problem, chain.root.name, chain.subtask, action, None) from None
 
-    def _split_ends(
-        self, chain: OperatorChain, split: SplitPlan, now_ms: int
-    ) -> list[SplitEnd]:
+    def _split_ends(self, chain: OperatorChain, split: SplitPlan, now_ms: int) -> list[SplitEnd]:
         ends = []
         for origin in chain.task.origins:
             operator = chain.operators[origin]
@@ -137,13 +133,9 @@ class JobHost:
     def _listens(task: TaskPlan, ends: list[SplitEnd]) -> bool:
         return any(end.origin in task_input.origins for task_input in task.inputs for end in ends)
 
-    def _control_rows(
-        self, task: TaskPlan, batch: LanePlan, ends: list[SplitEnd]
-    ) -> Iterator[Row]:
+    def _control_rows(self, task: TaskPlan, batch: LanePlan, ends: list[SplitEnd]) -> Iterator[Row]:
         own = [end for end in ends if any(end.origin in i.origins for i in task.inputs)]
-        control = Control(
-            batch.processing_time_ms, batch.starts[task.id], own, batch.last_batch
-        )
+        control = Control(batch.processing_time_ms, batch.starts[task.id], own, batch.last_batch)
         return self._to_all_labels(task, control)
 
     @staticmethod
@@ -246,9 +238,7 @@ class JobHost:
         end = SplitEnd(root.plan.id, number, watermark, root.is_active(now_ms))
         meta["ends"] = [tuple(end)]
         meta["wakeup_ms"] = root.idle_at_ms(now_ms)
-        state.table(_WATERMARK_STATE, StateKind.VALUE).set(
-            0, codec.freeze(root.suspend(now_ms))
-        )
+        state.table(_WATERMARK_STATE, StateKind.VALUE).set(0, codec.freeze(root.suspend(now_ms)))
         for listener in self.plan.listeners(root.plan.id):
             yield from self._to_all_labels(
                 listener, Control(now_ms, None, [end], control.last_batch)

@@ -47,10 +47,10 @@ def stable_hash(key: Any) -> int:
     if kind is str:
         return zlib.crc32(key.encode("utf-8", "surrogatepass"))
     if kind is int or kind is bool:
-        key = int(key)
-        while not -(1 << 63) <= key < 1 << 64:
-            key = (key & (1 << 63) - 1) ^ (key >> 63)
-        return (key ^ (key >> 32)) & _MASK
+        number = int(key)
+        while not -(1 << 63) <= number < 1 << 64:
+            number = (number & (1 << 63) - 1) ^ (number >> 63)
+        return (number ^ (number >> 32)) & _MASK
     if kind is float:
         return stable_hash(int(key)) if key.is_integer() else zlib.crc32(key.hex().encode())
     if key is None:
@@ -65,7 +65,7 @@ def stable_hash(key: Any) -> int:
     if isinstance(key, enum.Enum):
         return zlib.crc32(f"{kind.__qualname__}.{key.name}".encode())
     if isinstance(key, (str, int, tuple)):  # subclasses, named tuples
-        base = next(b for b in (str, int, tuple) if isinstance(key, b))
+        base: Any = next(b for b in (str, int, tuple) if isinstance(key, b))
         return stable_hash(base(key))
     if isinstance(key, decimal.Decimal):
         whole = key.is_finite() and key == key.to_integral_value()

@@ -12,7 +12,11 @@ from typing import Any
 
 from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.common.typeinfo import to_type_info
-from millpond.common.watermark_strategy import WatermarkOutput, WatermarkStrategy
+from millpond.common.watermark_strategy import (
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 from millpond.datastream.functions import Function
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.state import ReducingStateDescriptor
@@ -294,6 +298,7 @@ class WatermarkOperator(Operator):
         """Continue with (generator, watermark, last active at ms), or from the beginning."""
         if saved is None:
             saved = (self.strategy.create_generator(), MIN_TIMESTAMP, now_ms)
+        self._generator: WatermarkGenerator
         self._generator, watermark, self._active_at_ms = saved
         self._output = WatermarkOutput(watermark)
         self._records = 0
@@ -332,7 +337,7 @@ class WatermarkOperator(Operator):
             self.emit(value, timestamp)
         else:
             part, place = router.part, router.place
-            router.part = Part(self.plan.id, part.index)
+            router.part = Part(self.plan.id, part.number)
             router.place = (clock.watermark, place[1], place[2])
             self.emit(value, timestamp)
             router.part, router.place = part, place

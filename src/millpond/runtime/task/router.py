@@ -93,7 +93,10 @@ class Router:
             return lambda value: (None, (self.subtask % count,))
         if exchange.kind is ExchangeKind.SHUFFLE:
             # Random, but the same again when a batch is replayed.
-            return lambda value: (None, (murmur_mix(self.place[2] * 31 + self.part.index) % count,))
+            return lambda value: (
+                None,
+                (murmur_mix(self.place[2] * 31 + self.part.number) % count,),
+            )
         return lambda value: (None, (self.place[2] % count,))
 
     def _add(
@@ -123,9 +126,7 @@ class Router:
         builder = self._builders.pop(address)
         number = self._numbers.get(address, 0)
         self._numbers[address] = number + 1
-        keyed = (
-            level != SINK_LEVEL and self._plan.exchanges[target].kind is ExchangeKind.KEY
-        )
+        keyed = level != SINK_LEVEL and self._plan.exchanges[target].kind is ExchangeKind.KEY
         blob = builder.build(target, self._task.id, part, number, keyed)
         self._rows.append((level, label, blob))
 

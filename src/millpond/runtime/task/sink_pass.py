@@ -7,12 +7,13 @@ from typing import Any
 
 from millpond.datastream.connectors.base import TwoPhaseSink
 from millpond.datastream.functions import Function, SinkContext
-from millpond.plan.graph import SinkKind
+from millpond.plan.graph import OperatorKind, SinkKind
 from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Frame, Row, decode_frame, merge, meta_row
+from millpond.runtime.task.key_groups import default_max_parallelism
 from millpond.runtime.task.labels import split_label
 from millpond.runtime.task.metric_group import TaskMetrics
 from millpond.runtime.task.operators import user_error
@@ -77,9 +78,7 @@ class SinkHost:
             passed.append(meta_row(meta, 0))
         return passed
 
-    def _write(
-        self, sink: SinkPlan, subtask: int, frames: list[Frame], context: _Context
-    ) -> Any:
+    def _write(self, sink: SinkPlan, subtask: int, frames: list[Frame], context: _Context) -> Any:
         two_phase = isinstance(sink.function, TwoPhaseSink)
         writer = sink.function.create_writer(subtask, context.epoch()) if two_phase else None
         write = writer.write if writer is not None else sink.function.invoke
@@ -102,9 +101,7 @@ class SinkHost:
             own: JobPlan = codec.loads(self._blob)
             sink, metrics = own.sinks[sink_id], TaskMetrics()
             if isinstance(sink.function, Function):
-                operator = OperatorPlan(
-                    sink.id, None, sink.name, sink.uid, None, None, {}, sink.parallelism, 128
-                )  # type: ignore[arg-type]
+                operator = _as_operator(sink)
                 context = TaskRuntimeContext(
                     operator, TaskClock(), metrics, subtask, False, own.job_parameters
                 )
@@ -120,3 +117,18 @@ class SinkHost:
             if isinstance(sink.function, Function):
                 sink.function.close()
         self._opened.clear()
+
+
+def _as_operator(sink: SinkPlan) -> OperatorPlan:
+    """A sink as its RuntimeContext shows it."""
+    return OperatorPlan(
+        sink.id,
+        OperatorKind.SINK,
+        sink.name,
+        sink.uid,
+        None,
+        None,
+        {},
+        sink.parallelism,
+        default_max_parallelism(sink.parallelism),
+    )

@@ -37,7 +37,7 @@ class TaskValve:
     def on_record(self, frame: Frame, clock: int) -> int:
         """The task's clock before a record of `frame` that came to be at `clock`."""
         if frame.part.origin >= 0:
-            self._split_watermark(frame.part.origin, frame.part.index, clock)
+            self._split_watermark(frame.part.origin, frame.part.number, clock)
         else:
             number = self._input_of[frame.target, frame.source_task]
             valve = self._inputs[number]

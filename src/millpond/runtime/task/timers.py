@@ -109,4 +109,3 @@ class TimerQueue:
 def earliest(*times_ms: int | None) -> int | None:
     known = [time_ms for time_ms in times_ms if time_ms is not None]
     return min(known) if known else None
-
