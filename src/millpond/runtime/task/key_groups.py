@@ -62,11 +62,11 @@ def stable_hash(key: Any) -> int:
         for item in key:
             code = (31 * code + stable_hash(item)) & _MASK
         return code
-    if isinstance(key, enum.Enum):
-        return zlib.crc32(f"{kind.__qualname__}.{key.name}".encode())
-    if isinstance(key, (str, int, tuple)):  # subclasses, named tuples
+    if isinstance(key, (str, int, tuple)):  # named tuples, IntEnum and such equal their plain values
         base: Any = next(b for b in (str, int, tuple) if isinstance(key, b))
         return stable_hash(base(key))
+    if isinstance(key, enum.Enum):
+        return zlib.crc32(f"{kind.__qualname__}.{key.name}".encode())
     if isinstance(key, decimal.Decimal):
         whole = key.is_finite() and key == key.to_integral_value()
         return stable_hash(int(key)) if whole else zlib.crc32(str(key.normalize()).encode())
