@@ -195,7 +195,8 @@ class JobHost:
             clock = valve.on_record(frame, place[0])
             if clock > task.watermark:
                 task.advance_watermark(clock)
-            task.process(inputs[frame.target].input_index, key, value, timestamp, place[2])
+            index = inputs[frame.target].input_index
+            task.process(index, key, value, timestamp, place[2], place[1])
         for end in control.ends:
             valve.on_end(end)
         task.advance_watermark(valve.clock)

@@ -46,9 +46,16 @@ class Task:
         return self._clock.watermark
 
     def process(
-        self, input_index: int, key: Any, value: Any, timestamp: int | None, sequence: int
+        self,
+        input_index: int,
+        key: Any,
+        value: Any,
+        timestamp: int | None,
+        sequence: int,
+        phase: int = PHASE_RECORD,
     ) -> None:
-        self._set_place(self._clock.watermark, PHASE_RECORD, sequence)
+        """`phase` and `sequence` are those of the record's place: what it causes inherits them."""
+        self._set_place(self._clock.watermark, phase, sequence)
         self._clock.current.key = key
         self._root.process_input(input_index, value, timestamp)
 
