@@ -49,6 +49,9 @@ TRIGGER_INTERVAL_MS = Option(
 )
 FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "records packed into one frame at most")
 SPARK_LOG_LEVEL = Option("millpond.spark.log-level", "ERROR", "Spark's own log level on stderr")
+PYTHON_FILES = Option(
+    "python.files", None, "comma-separated modules, packages, folders or zips that workers need"
+)
 RUNTIME_MODE = Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH or AUTOMATIC")
 AUTO_UIDS = Option(
     "pipeline.auto-generate-uids", True, "false: every operator with state needs a uid"

@@ -106,6 +106,16 @@ class StreamExecutionEnvironment:
     def is_chaining_enabled(self) -> bool:
         return self._chaining
 
+    def add_python_file(self, file_path: str) -> None:
+        """A module (.py), a zip, or a folder whose contents workers shall be able to import."""
+        if not os.path.exists(file_path):
+            raise ProgramError(f"add_python_file: there is no {file_path}.")
+        known = options.PYTHON_FILES.read(self._configuration)
+        path = os.path.abspath(file_path)
+        self._configuration.set_string(
+            options.PYTHON_FILES.key, f"{known},{path}" if known else path
+        )
+
     def add_jars(self, *jars_path: str) -> None:
         raise UnsupportedFeatureError(
             "StreamExecutionEnvironment.add_jars: Flink's connector jars are of no use on Spark. "

@@ -214,9 +214,10 @@ def _executor_factory(
         return lambda attempt: DirectExecutor(plan, collect)
     if kind == "spark":
         from millpond.runtime.spark.executor import SparkExecutor
-        from millpond.runtime.spark.session import get_session
+        from millpond.runtime.spark.session import get_session, ship_python_files
 
         session = get_session(configuration)
+        ship_python_files(session, configuration)
         return lambda attempt: SparkExecutor(plan, configuration, session, collect, attempt)
     raise ProgramError(f"{options.EXECUTOR.key} must be spark or direct, not '{kind}'.")
 

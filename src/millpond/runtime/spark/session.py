@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import shutil
 import sys
+import tempfile
 import threading
+import zipfile
+from pathlib import Path
 from typing import IO, Any
 
 from millpond.common import options
@@ -51,6 +56,7 @@ _QUIET_LOGGERS = (
     "org.apache.spark.util.Utils",
 )
 _lock = threading.Lock()
+_shipped: dict[str, set[str]] = {}  # application -> files its workers have already
 
 
 def get_session(configuration: Configuration) -> Any:
@@ -106,6 +112,7 @@ def _start_session(configuration: Configuration) -> Any:
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
         options_ = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
         conf.setIfMissing("spark.driver.extraJavaOptions", options_.strip())
+        _let_workers_import_what_the_program_can()
     else:
         conf.setIfMissing("spark.driver.extraJavaOptions", "-Xss4m")
     conf.setIfMissing("spark.log.level", str(options.SPARK_LOG_LEVEL.read(configuration)))
@@ -122,6 +129,14 @@ def _start_session(configuration: Configuration) -> Any:
     if master is not None and not master.startswith("local"):
         _ship_package(context)
     return SparkSession(context)
+
+
+def _let_workers_import_what_the_program_can() -> None:
+    """Modules beside the program: Python finds them for the driver, PYTHONPATH for its workers."""
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    beside = [path for path in sys.path[:1] if os.path.isdir(path or ".")]
+    paths = [os.path.abspath(path) for path in beside] + [path for path in known if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
 
 
 def _with_retries(master: str) -> str:
@@ -154,17 +169,28 @@ def _silence(context: Any) -> None:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
+def ship_python_files(session: Any, configuration: Configuration) -> None:
+    """Make the program's own modules importable on workers (python.files)."""
+    given = options.PYTHON_FILES.read(configuration)
+    context = session.sparkContext
+    for path in (Path(part.strip()) for part in (given or "").split(",") if part.strip()):
+        if str(path) in _shipped.setdefault(context.applicationId, set()):
+            continue
+        _shipped[context.applicationId].add(str(path))
+        context.addPyFile(str(_zipped(path, Path(), path.name) if path.is_dir() else path))
+
+
 def _ship_package(context: Any) -> None:
     """Executors need not have Millpond installed: send it along."""
-    import tempfile
-    import zipfile
-    from pathlib import Path
-
     import millpond
 
-    root = Path(millpond.__file__).parent
-    path = Path(tempfile.mkdtemp(prefix="millpond-package-")) / "millpond.zip"
+    context.addPyFile(str(_zipped(Path(millpond.__file__).parent, Path("millpond"), "millpond")))
+
+
+def _zipped(folder: Path, prefix: Path, name: str) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="millpond-")) / f"{name}.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
-        for file in sorted(root.rglob("*.py")):
-            package.write(file, Path("millpond") / file.relative_to(root))
-    context.addPyFile(str(path))
+        for file in sorted(folder.rglob("*.py")):
+            package.write(file, prefix / file.relative_to(folder))
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    return path

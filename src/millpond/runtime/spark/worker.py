@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from millpond.errors import MillpondError, UserFunctionError
+from millpond.errors import MillpondError, ProgramError, UserFunctionError
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
@@ -46,7 +46,14 @@ def _cached(hosts: dict[str, Host], run_id: str, make: Callable[[], Host]) -> Ho
     if host is None:
         while len(hosts) >= _HOSTS_KEPT:  # jobs of the past: the oldest first
             del hosts[next(iter(hosts))]
-        host = hosts[run_id] = make()
+        try:
+            host = hosts[run_id] = make()
+        except ModuleNotFoundError as problem:
+            raise ProgramError(
+                f"Workers cannot import '{problem.name}', which the program uses. Call "
+                "env.add_python_file() with the module, package folder or zip, or install it on "
+                "the workers."
+            ) from None
     return host
 
 

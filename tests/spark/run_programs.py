@@ -1,0 +1,42 @@
+"""Runs all programs of the catalogue on a given master and prints their results as JSON.
+
+    python -m tests.spark.run_programs MASTER CHECKPOINT_DIR
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from millpond.common import Configuration
+from millpond.datastream import StreamExecutionEnvironment
+from tests.programs.catalogue import PROGRAMS
+from tests.programs.test_direct import in_any_order
+
+
+def main(master: str, checkpoints: str) -> None:
+    results = {}
+    package = Path(checkpoints) / "modules"
+    shutil.copytree(Path(__file__).parent.parent, package / "tests")
+    for name, (build, _) in PROGRAMS.items():
+        environment = StreamExecutionEnvironment.get_execution_environment(
+            Configuration.from_dict(
+                {
+                    "millpond.master": master,
+                    "parallelism.default": 2,
+                    "millpond.batch.max-records": 6,
+                    "execution.checkpointing.dir": checkpoints,
+                    "spark.executor.memory": "512m",
+                }
+            )
+        )
+        environment.add_python_file(str(package))
+        values = list(build(environment).execute_and_collect(name))
+        results[name] = in_any_order(values)
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
