@@ -125,7 +125,9 @@ def main() -> None:
     for kind, user, ad, time_ms in changes[:12]:
         print(f"   {time_ms / 1000:7.2f} s  {kind}  {user}  {ad}")
     print(f"   ... {max(0, len(changes) - 12)} more\n")
-    print(f"{sum(kind == 'CAP  ' for kind, *_ in changes)} times somebody reached the cap; ", end="")
+    print(
+        f"{sum(kind == 'CAP  ' for kind, *_ in changes)} times somebody reached the cap; ", end=""
+    )
     print(f"at most {most} pairs were capped at once; {len(capped)} are left at the end.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,10 +15,13 @@ MakeEnvironment = Callable[..., StreamExecutionEnvironment]
 
 
 @pytest.fixture(scope="session")
-def spark_settings() -> dict[str, Any]:
+def spark_settings() -> Iterator[dict[str, Any]]:
     """Settings of a local Spark with two cores."""
+    from millpond.runtime.spark.session import stop_session
+
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of Spark's workers, not of the tests
-    return {"millpond.master": "local[2]"}
+    yield {"millpond.master": "local[2]"}
+    stop_session()
 
 
 @pytest.fixture

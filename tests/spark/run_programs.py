@@ -1,6 +1,6 @@
 """Runs all programs of the catalogue on a given master and prints their results as JSON.
 
-    python -m tests.spark.run_programs MASTER CHECKPOINT_DIR
+python -m tests.spark.run_programs MASTER CHECKPOINT_DIR
 """
 
 from __future__ import annotations

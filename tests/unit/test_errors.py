@@ -90,12 +90,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
     ),
     "forward between different parallelisms": (
         lambda env: (
-            env.from_collection([1])
-            .map(id)
-            .set_parallelism(2)
-            .forward()
-            .map(id)
-            .set_parallelism(3)
+            env.from_collection([1]).map(id).set_parallelism(2).forward().map(id).set_parallelism(3)
         ),
         r"forward\(\) needs the same parallelism.*Use rebalance",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import shutil
@@ -63,15 +64,30 @@ def get_session(configuration: Configuration) -> Any:
     """The running Spark session, or a new one."""
     with _lock:
         check_spark_version()
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
-        session = SparkSession.getActiveSession()
-        if session is None:
-            session = _start_session(configuration)
+        # The active session belongs to a thread; the context to the process.
+        running = SparkContext._active_spark_context is not None
+        session = SparkSession.builder.getOrCreate() if running else _start_session(configuration)
         for key, value in _SETTINGS.items():
             if key.startswith("spark.sql."):
                 session.conf.set(key, value)
         return session
+
+
+def stop_session() -> None:
+    """Stop Spark and its JVM, and wait until they are gone."""
+    from pyspark import SparkContext
+
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is not None:
+        context.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends with its standard input
+        gateway.proc.wait(30)
+        SparkContext._gateway = SparkContext._jvm = None
 
 
 def default_parallelism(configuration: Configuration) -> int:
@@ -158,12 +174,16 @@ def _launch_gateway(conf: Any) -> Any:
 
 
 def _pass_on(stream: IO[str]) -> None:
-    for line in stream:
-        if not _NOISE.search(line):
-            sys.stderr.write(line)
+    with stream:
+        for line in stream:
+            if not _NOISE.search(line):
+                sys.stderr.write(line)
 
 
 def _silence(context: Any) -> None:
+    # A program that switches logging on wants its own messages, not each call into the JVM, nor
+    # the exception by which Millpond leaves a query.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     log4j = context._jvm.org.apache.logging.log4j
     for logger in _QUIET_LOGGERS:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)

@@ -62,7 +62,9 @@ def stable_hash(key: Any) -> int:
         for item in key:
             code = (31 * code + stable_hash(item)) & _MASK
         return code
-    if isinstance(key, (str, int, tuple)):  # named tuples, IntEnum and such equal their plain values
+    if isinstance(
+        key, (str, int, tuple)
+    ):  # named tuples, IntEnum and such equal their plain values
         base: Any = next(b for b in (str, int, tuple) if isinstance(key, b))
         return stable_hash(base(key))
     if isinstance(key, enum.Enum):
