@@ -1,8 +1,16 @@
-"""Names PyFlink has and Millpond does not have yet: importing one says so, and when it comes."""
+"""Names PyFlink has and Millpond does not have yet: using one says so, and what to use instead.
+
+Three kinds: names of a module (`module_getattr`), whole modules (`MissingModuleFinder`, installed by
+the package), and methods of classes that are there (`MissingMethods`, a mixin).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 from millpond.errors import UnsupportedFeatureError
@@ -12,85 +20,273 @@ class MissingNameError(UnsupportedFeatureError, ImportError):
     """A PyFlink name that cannot be imported from Millpond."""
 
 
+class MissingModuleError(UnsupportedFeatureError, ModuleNotFoundError):
+    """A PyFlink module that Millpond does not have."""
+
+
+class MissingMethodError(UnsupportedFeatureError, AttributeError):
+    """A PyFlink method that a Millpond class does not have."""
+
+
 _WINDOWS = "windows are not there yet: use KeyedProcessFunction with timers"
 _STATE = "operator and broadcast state are not there yet: use keyed state"
 _ASYNC = "asynchronous functions are not there yet: use map or process"
 _BACKENDS = "state lives in memory with a durable log (hashmap): leave the backend setting out"
 _FORMATS = "formats come with the connectors: decode in map()"
 _CONNECTOR = "this connector is not there yet: use a file, a collection or a SourceFunction"
+_FILES = "files are text lines in one folder for now: leave it out"
+_TABLE = "the Table API is not there yet: use the DataStream API"
 
-MISSING: dict[str, dict[str, str]] = {
-    "millpond.common": {
-        "ConfigOption": "use Configuration.set_string",
-        "ConfigOptions": "use Configuration.set_string",
-        "InputDependencyConstraint": "Flink itself no longer uses it: leave it out",
-        "TypeSerializer": "declare Types instead",
-        "JsonRowDeserializationSchema": _FORMATS,
-        "JsonRowSerializationSchema": _FORMATS,
-        "CsvRowDeserializationSchema": _FORMATS,
-        "CsvRowSerializationSchema": _FORMATS,
-        "AvroRowDeserializationSchema": _FORMATS,
-        "AvroRowSerializationSchema": _FORMATS,
-    },
-    "millpond.datastream": {
-        **dict.fromkeys(
-            [
-                "WindowedStream",
-                "WindowFunction",
-                "ProcessWindowFunction",
-                "AllWindowFunction",
-                "ProcessAllWindowFunction",
-                "Window",
-                "TimeWindow",
-                "CountWindow",
-                "GlobalWindow",
-                "WindowAssigner",
-                "MergingWindowAssigner",
-                "TriggerResult",
-                "Trigger",
-            ],
-            _WINDOWS,
-        ),
-        **dict.fromkeys(
-            [
-                "BroadcastStream",
-                "BroadcastConnectedStream",
-                "BroadcastProcessFunction",
-                "KeyedBroadcastProcessFunction",
-            ],
-            _STATE,
-        ),
-        **dict.fromkeys(
-            ["AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"],
-            _ASYNC,
-        ),
-        **dict.fromkeys(
-            [
-                "StateBackend",
-                "HashMapStateBackend",
-                "EmbeddedRocksDBStateBackend",
-                "CustomStateBackend",
-                "PredefinedOptions",
-                "CheckpointStorage",
-                "JobManagerCheckpointStorage",
-                "FileSystemCheckpointStorage",
-                "CustomCheckpointStorage",
-            ],
-            _BACKENDS,
-        ),
+_WINDOW_NAMES = [
+    "AllWindowedStream",
+    "WindowedStream",
+    "WindowFunction",
+    "ProcessWindowFunction",
+    "AllWindowFunction",
+    "ProcessAllWindowFunction",
+    "Window",
+    "TimeWindow",
+    "CountWindow",
+    "GlobalWindow",
+    "WindowAssigner",
+    "MergingWindowAssigner",
+    "TriggerResult",
+    "Trigger",
+]
+_STATE_NAMES = [
+    "BaseBroadcastProcessFunction",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastState",
+    "BroadcastStream",
+    "KeyedBroadcastProcessFunction",
+    "OperatorStateStore",
+    "ReadOnlyBroadcastState",
+]
+_ASYNC_NAMES = ["AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
+_BACKEND_NAMES = [
+    "StateBackend",
+    "HashMapStateBackend",
+    "EmbeddedRocksDBStateBackend",
+    "CustomStateBackend",
+    "PredefinedOptions",
+    "CheckpointStorage",
+    "JobManagerCheckpointStorage",
+    "FileSystemCheckpointStorage",
+    "CustomCheckpointStorage",
+]
+_FORMAT_NAMES = [
+    f"{kind}Row{way}Schema"
+    for kind in ("Json", "Csv", "Avro")
+    for way in ("Deserialization", "Serialization")
+]
+_FILE_NAMES = [
+    "BucketAssigner",
+    "BulkFormat",
+    "DefaultRollingPolicy",
+    "FileCompactStrategy",
+    "FileCompactor",
+    "FileEnumeratorProvider",
+    "FileSplitAssignerProvider",
+    "OnCheckpointRollingPolicy",
+    "StreamingFileSink",
+]
+
+_DATASTREAM = {
+    **dict.fromkeys(_WINDOW_NAMES, _WINDOWS),
+    **dict.fromkeys(_STATE_NAMES, _STATE),
+    **dict.fromkeys(_ASYNC_NAMES, _ASYNC),
+    **dict.fromkeys(_BACKEND_NAMES, _BACKENDS),
+    "CachedDataStream": "write to a file sink and read it again",
+    "ExternalizedCheckpointRetention": "set millpond.checkpoint.retain-on-finish",
+    "MemorySize": "set Spark's executor memory (spark.executor.memory)",
+}
+_COMMON = {
+    "ConfigOption": "use Configuration.set_string",
+    "ConfigOptions": "use Configuration.set_string",
+    "InputDependencyConstraint": "Flink itself no longer uses it: leave it out",
+    "TypeSerializer": "declare Types instead",
+    "InstantTypeInfo": "use Types.INSTANT()",
+    "LocalTimeTypeInfo": "use Types.SQL_TIMESTAMP()",
+    "BulkWriterFactory": _FILES,
+    "RowDataBulkWriterFactory": _FILES,
+    "RowFieldExtractorSchema": _FORMATS,
+    **dict.fromkeys(_FORMAT_NAMES, _FORMATS),
+}
+# module prefix -> names; the longest prefix that fits counts
+MISSING_NAMES = {
+    "millpond.common": _COMMON,
+    "millpond.datastream": _DATASTREAM,
+    "millpond.datastream.connectors.file_system": dict.fromkeys(_FILE_NAMES, _FILES),
+}
+MISSING_MODULES = {
+    "millpond.table": _TABLE,
+    "millpond.fn_execution": "it is PyFlink's inside",
+    "millpond.datastream.window": _WINDOWS,
+    "millpond.datastream.formats": _FORMATS,
+    "millpond.datastream.state_backend": _BACKENDS,
+    "millpond.datastream.checkpoint_storage": _BACKENDS,
+    "millpond.datastream.async_data_stream": _ASYNC,
+    **{
+        f"millpond.datastream.connectors.{name}": _CONNECTOR
+        for name in [
+            "cassandra",
+            "dynamic_kafka",
+            "elasticsearch",
+            "hybrid_source",
+            "jdbc",
+            "kafka",
+            "kinesis",
+            "pulsar",
+            "rabbitmq",
+        ]
     },
 }
-MISSING["millpond.datastream.functions"] = dict(MISSING["millpond.datastream"])
-MISSING["millpond.datastream.connectors"] = {"*": _CONNECTOR}
+
+_FLINK_ONLY = "it tunes Flink's own runtime and has no meaning on Spark: leave it out"
+_CHECKPOINTS = "every batch is a checkpoint: leave it out"
+_TTL = "time to live is not there yet: clear state with a timer"
+MISSING_METHODS: dict[str, dict[str, str]] = {
+    "ExecutionConfig": dict.fromkeys(
+        [
+            f"{way}_{what}"
+            for way in ("enable", "disable")
+            for what in (
+                "closure_cleaner",
+                "force_avro",
+                "force_kryo",
+                "generic_types",
+                "object_reuse",
+            )
+        ]
+        + [
+            "get_default_kryo_serializer_classes",
+            "get_latency_tracking_interval",
+            "get_registered_kryo_types",
+            "get_registered_pojo_types",
+            "get_task_cancellation_interval",
+            "get_task_cancellation_timeout",
+            "has_generic_types_disabled",
+            "is_closure_cleaner_enabled",
+            "is_force_avro_enabled",
+            "is_force_kryo_enabled",
+            "is_object_reuse_enabled",
+            "is_use_snapshot_compression",
+            "set_latency_tracking_interval",
+            "set_task_cancellation_interval",
+            "set_task_cancellation_timeout",
+            "set_use_snapshot_compression",
+        ],
+        _FLINK_ONLY,
+    ),
+    "CheckpointConfig": dict.fromkeys(
+        [
+            "disable_unaligned_checkpoints",
+            "enable_unaligned_checkpoints",
+            "is_externalized_checkpoints_enabled",
+            "is_fail_on_checkpointing_errors",
+            "is_force_unaligned_checkpoints",
+            "is_unaligned_checkpoints_enabled",
+            "set_fail_on_checkpointing_errors",
+            "set_force_unaligned_checkpoints",
+        ]
+        + [
+            f"{way}_{what}"
+            for way in ("get", "set")
+            for what in (
+                "aligned_checkpoint_timeout",
+                "alignment_timeout",
+                "checkpoint_timeout",
+                "externalized_checkpoint_retention",
+                "max_concurrent_checkpoints",
+                "min_pause_between_checkpoints",
+                "tolerable_checkpoint_failure_number",
+            )
+        ],
+        _CHECKPOINTS,
+    ),
+    "StreamExecutionEnvironment": {
+        "add_classpaths": _FLINK_ONLY,
+        "add_python_archive": "install the packages on the workers or use add_python_file",
+        "create_input": "use read_text_file or from_source",
+        "enable_changelog_state_backend": "state is kept in a change log already: leave it out",
+        "is_changelog_state_backend_enabled": "state is always kept in a change log",
+        "get_buffer_timeout": _FLINK_ONLY,
+        "set_buffer_timeout": "set millpond.batch.interval-ms",
+        "get_checkpointing_consistency_mode": "use get_checkpointing_mode",
+        "get_default_local_parallelism": "use get_parallelism",
+        "set_default_local_parallelism": "use set_parallelism",
+        "get_default_savepoint_directory": "savepoints are not there yet",
+        "set_default_savepoint_directory": "savepoints are not there yet",
+        "is_chaining_of_operators_with_different_max_parallelism_enabled": _FLINK_ONLY,
+        "is_force_unaligned_checkpoints": _CHECKPOINTS,
+        "is_unaligned_checkpoints_enabled": _CHECKPOINTS,
+        "register_cached_file": "open the file in open(), from a folder all workers see",
+        "register_slot_sharing_group": "name the group on the operator",
+        "set_python_executable": "workers use the program's own Python; run it with another one",
+        "set_python_requirements": "install the packages on the workers",
+    },
+    "SlotSharingGroup": dict.fromkeys(
+        [
+            "get_cpu_cores",
+            "get_external_resources",
+            "get_managed_memory",
+            "get_task_heap_memory",
+            "get_task_off_heap_memory",
+        ],
+        "Spark's executors decide on resources (spark.executor.*)",
+    ),
+    "StateTtlConfig": dict.fromkeys(
+        [
+            "get_cleanup_strategies",
+            "get_state_visibility",
+            "get_ttl_time_characteristic",
+            "get_update_type",
+            "is_enabled",
+        ],
+        _TTL,
+    ),
+    "FileSourceBuilder": dict.fromkeys(["set_file_enumerator", "set_split_assigner"], _FILES),
+}
 
 
 def module_getattr(module: str) -> Callable[[str], Any]:
     """A module's `__getattr__` that raises MissingNameError for the names listed above."""
+    fitting = [prefix for prefix in MISSING_NAMES if f"{module}.".startswith(f"{prefix}.")]
+    names = MISSING_NAMES[max(fitting, key=len)]
 
     def getattr_(name: str) -> Any:
-        reason = MISSING.get(module, {}).get(name)
-        if reason is not None:
-            raise MissingNameError(f"{module}.{name} is not there yet: {reason}.")
+        if name in names:
+            raise MissingNameError(f"{module}.{name} is not there yet: {names[name]}.")
         raise AttributeError(f"module '{module}' has no attribute '{name}'")
 
     return getattr_
+
+
+class MissingMethods:
+    """Mixin: methods PyFlink's class has and this one does not raise an error that names them."""
+
+    def __getattr__(self, name: str) -> Any:
+        reason = MISSING_METHODS.get(type(self).__name__, {}).get(name)
+        if reason is not None:
+            raise MissingMethodError(f"{type(self).__name__}.{name} is not there: {reason}.")
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+class MissingModuleFinder(importlib.abc.MetaPathFinder):
+    """Raises MissingModuleError for PyFlink's modules that Millpond does not have."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        reason = MISSING_MODULES.get(fullname)
+        if reason is not None:
+            error = MissingModuleError(f"{fullname} is not there yet: {reason}.")
+            error.name = fullname
+            raise error
+        return None
+
+
+def install_finder() -> None:
+    if not any(isinstance(finder, MissingModuleFinder) for finder in sys.meta_path):
+        sys.meta_path.append(MissingModuleFinder())

@@ -256,13 +256,13 @@ def test_job_status_of_a_failed_job() -> None:
 
 def test_settings_of_a_wrong_type_are_refused() -> None:
     configuration = Configuration.from_dict({"parallelism.default": "many"})
-    with pytest.raises(ProgramError, match="'parallelism.default' must be a number"):
+    with pytest.raises(ProgramError, match=r"'parallelism\.default' must be a number"):
         configuration.get_integer("parallelism.default", 1)
+    environment = StreamExecutionEnvironment(
+        Configuration.from_dict({"millpond.executor": "flink", "parallelism.default": 1})
+    )
+    environment.from_collection([1]).print()
     with pytest.raises(ProgramError, match="must be spark or direct"):
-        environment = StreamExecutionEnvironment(
-            Configuration.from_dict({"millpond.executor": "flink", "parallelism.default": 1})
-        )
-        environment.from_collection([1]).print()
         environment.execute()
 
 

@@ -112,7 +112,7 @@ def test_type_hints_stand_for_types(hint: Any, type_info: Any) -> None:
 def test_dataclass_is_a_type() -> None:
     point_type = to_type_info(_Point)
     assert point_type.conform(_Point(1)) == _Point(1)
-    with pytest.raises(TypeMismatchError, match="Class<.*_Point>"):
+    with pytest.raises(TypeMismatchError, match=r"Class<.*_Point>"):
         point_type.conform((1,))
 
 

@@ -7,9 +7,10 @@ from typing import Any
 from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from millpond.missing import MissingMethods
 
 
-class ExecutionConfig:
+class ExecutionConfig(MissingMethods):
     """A view on the job's configuration."""
 
     def __init__(self, configuration: Configuration) -> None:

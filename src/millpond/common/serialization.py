@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from millpond.common.types import Row
+from millpond.missing import module_getattr
 
 
 class SerializationSchema(ABC):
@@ -60,3 +61,6 @@ def record_to_text(value: Any) -> str:
     if isinstance(value, Row):
         return f"{value.get_row_kind()}[{','.join(str(item) for item in value)}]"
     return value if isinstance(value, str) else str(value)
+
+
+__getattr__ = module_getattr(__name__)

@@ -17,6 +17,7 @@ from typing import Any
 from millpond.common.time import Instant
 from millpond.common.types import Row
 from millpond.errors import ProgramError, TypeMismatchError
+from millpond.missing import module_getattr
 
 
 class TypeInformation:
@@ -510,3 +511,6 @@ def to_type_info(declared: Any) -> TypeInformation:
         f"{declared!r} is not a type Millpond knows: use millpond.common.Types or a type hint "
         "such as tuple[str, int]."
     )
+
+
+__getattr__ = module_getattr(__name__)

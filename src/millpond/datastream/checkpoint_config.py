@@ -10,12 +10,13 @@ from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.datastream.checkpointing_mode import CheckpointingMode
 from millpond.errors import UnsupportedFeatureError
+from millpond.missing import MissingMethods
 
 _INTERVAL = "execution.checkpointing.interval"
 _MODE = "execution.checkpointing.mode"
 
 
-class CheckpointConfig:
+class CheckpointConfig(MissingMethods):
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
 

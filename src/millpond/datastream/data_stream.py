@@ -35,6 +35,7 @@ from millpond.datastream.functions import (
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
 from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.missing import module_getattr
 from millpond.plan.graph import (
     Chaining,
     Edge,
@@ -241,8 +242,10 @@ class DataStream:
     def global_(self) -> DataStream:
         return self._exchanged(ExchangeKind.GLOBAL)
 
-    def broadcast(self, *broadcast_state_descriptors: Any) -> DataStream:
-        if broadcast_state_descriptors:
+    def broadcast(
+        self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any
+    ) -> DataStream:
+        if broadcast_state_descriptor is not None:
             raise UnsupportedFeatureError(
                 "DataStream.broadcast(descriptor): broadcast state is not there yet. "
                 "broadcast() without a descriptor sends every record to all subtasks."
@@ -486,3 +489,6 @@ __all__ = [
     "DataStreamSink",
     "KeyedStream",
 ]
+
+
+__getattr__ = module_getattr(__name__)

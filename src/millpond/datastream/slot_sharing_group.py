@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from millpond.missing import MissingMethods, module_getattr
 
-class SlotSharingGroup:
+
+class SlotSharingGroup(MissingMethods):
     """A named group. Spark's executors are the slots; the group is shown in the plan."""
 
     def __init__(self, name: str) -> None:
@@ -22,3 +24,6 @@ class SlotSharingGroup:
 
         def build(self) -> SlotSharingGroup:
             return SlotSharingGroup(self._name)
+
+
+__getattr__ = module_getattr(__name__)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from millpond.common.time import Time
 from millpond.common.typeinfo import TypeInformation, to_type_info
 from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.missing import MissingMethods, module_getattr
 
 if TYPE_CHECKING:
     from millpond.datastream.functions import AggregateFunction, ReduceFunction
@@ -209,7 +210,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         return self._agg_function
 
 
-class StateTtlConfig:
+class StateTtlConfig(MissingMethods):
     """How long state lives. Can be built, so that programs import and read; states refuse it for now."""
 
     class UpdateType(Enum):
@@ -260,3 +261,6 @@ class StateTtlConfig:
         def _with(self, name: str, value: Any) -> StateTtlConfig.Builder:
             self._settings[name] = value
             return self
+
+
+__getattr__ = module_getattr(__name__)

@@ -26,12 +26,13 @@ from millpond.datastream.data_stream import CloseableIterator, DataStream
 from millpond.datastream.execution_mode import RuntimeExecutionMode
 from millpond.datastream.functions import SourceFunction
 from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.missing import MissingMethods
 from millpond.plan.graph import Edge, Exchange, Node, OperatorKind, StreamGraph
 
 _SETTINGS_VARIABLE = "MILLPOND_SETTINGS"
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(MissingMethods):
     """Build streams with it, then `execute`. Settings come from the configuration given here, then
     from `millpond run`'s command line, which is passed on in an environment variable."""
 

@@ -25,6 +25,7 @@ from millpond.datastream.connectors.base import (
 )
 from millpond.datastream.functions import SinkContext
 from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.missing import MissingMethods, module_getattr
 
 _READ_BYTES_PER_RECORD = 64  # a guess, to turn a limit of records into one of bytes
 
@@ -166,7 +167,7 @@ class FileSource(Source):
                 yield line.rstrip(b"\r\n").decode(self._charset), None
 
 
-class FileSourceBuilder:
+class FileSourceBuilder(MissingMethods):
     def __init__(self, stream_format: StreamFormat, paths: tuple[str, ...]) -> None:
         self._format = stream_format
         self._paths = paths
@@ -313,3 +314,6 @@ class FileSink(TwoPhaseSink):
 
         def build(self) -> FileSink:
             return FileSink(self._base_path, self._encoder, self._config)
+
+
+__getattr__ = module_getattr(__name__)
