@@ -1,0 +1,70 @@
+"""The code in the docs runs, and its output is what the page says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The fenced blocks of a page that are marked with a language ("" for none)."""
+    fenced = re.findall(
+        r"^```(\w*)\n(.*?)^```$", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [code for marked, code in fenced if marked == language]
+
+
+def test_testing_guide_runs(tmp_path: Path) -> None:
+    names: dict[str, object] = {"marks_folder": tmp_path}
+    code = blocks("docs/testing.md", "python")
+    assert len(code) == 3
+    for block in code:
+        exec(compile(block, "docs/testing.md", "exec"), names)
+
+
+@pytest.mark.spark
+def test_readme_program_prints_what_the_readme_says(tmp_path: Path) -> None:
+    (program,) = blocks("README.md", "python")
+    outputs = blocks("README.md", "")
+    assert len(program.splitlines()) <= 22
+    path = tmp_path / "app.py"
+    path.write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-m", "millpond", "run", "--master", "local[2]", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout in outputs
+    assert done.stderr == ""
+
+
+@pytest.mark.spark
+def test_demo_shows_its_result() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py"), "--views", "500"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "times somebody reached the cap" in done.stdout
+    assert "Starting Spark ..." in done.stderr
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
+)
+def test_files_and_functions_named_in_pages_exist(page: str) -> None:
+    path = ROOT / page if (ROOT / page).exists() else ROOT / "docs" / page
+    text = path.read_text()
+    for name in re.findall(r"`((?:docs|tests|bin|tools|runtime|state|plan)/[\w./-]+)`", text):
+        places = [ROOT / name, ROOT / "src" / "millpond" / name]
+        assert any(place.exists() for place in places), f"{page} names {name}"
