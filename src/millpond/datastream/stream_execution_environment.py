@@ -184,7 +184,7 @@ class StreamExecutionEnvironment(MissingMethods):
 
         graph = self._pending_graph()
         plan = plan_job(graph, self._configuration, self._config, None)
-        return json.dumps(to_json(graph, plan), indent=2)
+        return json.dumps(to_json(graph, plan, self._chaining), indent=2)
 
     def draw_execution_plan(self) -> str:
         """Beyond PyFlink: the plan of the next job, drawn for a terminal."""
@@ -192,7 +192,8 @@ class StreamExecutionEnvironment(MissingMethods):
         from millpond.runtime.jobs import plan_job
 
         graph = self._pending_graph()
-        return draw(graph, plan_job(graph, self._configuration, self._config, None))
+        plan = plan_job(graph, self._configuration, self._config, None)
+        return draw(graph, plan, self._chaining)
 
     def close(self) -> None:
         """Forget the program's streams. Spark keeps running for the next environment."""

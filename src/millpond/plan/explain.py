@@ -48,9 +48,9 @@ def _strategy(exchange: Exchange) -> str:
     return exchange.kind.value
 
 
-def to_json(graph: StreamGraph, plan: JobPlan) -> dict[str, Any]:
+def to_json(graph: StreamGraph, plan: JobPlan, chaining: bool = True) -> dict[str, Any]:
     """The plan with Flink's field names, plus each node's level, chain, uid and state."""
-    chain_of = chains(graph, plan)
+    chain_of = chains(graph, plan, chaining)
     nodes = []
     for node in graph.nodes.values():
         planned = plan.sinks.get(node.id) or plan.operators[node.id]
@@ -82,25 +82,26 @@ def to_json(graph: StreamGraph, plan: JobPlan) -> dict[str, Any]:
     return {"nodes": nodes, "levels": plan.levels, "name": plan.name}
 
 
-def draw(graph: StreamGraph, plan: JobPlan) -> str:
+def draw(graph: StreamGraph, plan: JobPlan, chaining: bool = True) -> str:
     """One box per pass of the Spark query; inside, the chains; beside each, where records go."""
-    chain_of = chains(graph, plan)
-    lines = [f"Job '{plan.name}': one Spark query, {plan.levels + 1} passes"]
+    chain_of = chains(graph, plan, chaining)
+    boxes: list[tuple[str, list[str]]] = []
     for level in range(plan.levels + 1):
         tasks = plan.tasks_at(level)
         kind = "read" if level == 0 else "keyed state" if any(t.keyed for t in tasks) else "work"
-        body: list[str] = []
-        for task in tasks:
-            for text in _task_lines(task.operators, graph, plan, chain_of):
-                body.append(text)
-        lines.extend(_box(f"pass {level}: {kind}", body))
-        lines.append("        |")
-    body = [
+        lines = [
+            line for task in tasks for line in _task_lines(task.operators, graph, plan, chain_of)
+        ]
+        boxes.append((f"pass {level}: {kind}", lines))
+    sinks = [
         f"[{sink.id}] {_title(graph.nodes[sink.id])} x{sink.parallelism}"
         for sink in plan.sinks.values()
     ]
-    lines.extend(_box("output: one epoch per batch", body))
-    return "\n".join(lines)
+    boxes.append(("output: one epoch per batch", sinks))
+    width = max(len(line) for title, lines in boxes for line in [title, *lines])
+    drawn = [_box(title, lines, width) for title, lines in boxes]
+    arrow = "\n" + " " * 8 + "|\n"
+    return f"Job '{plan.name}': one Spark query, {plan.levels + 1} passes\n" + arrow.join(drawn)
 
 
 def _task_lines(
@@ -121,7 +122,7 @@ def _task_lines(
     return lines
 
 
-def _box(title: str, body: list[str]) -> list[str]:
-    width = max([len(title) + 2, *(len(line) for line in body)])
-    top = f"+-- {title} " + "-" * (width - len(title) - 2) + "+"
-    return [top, *(f"|  {line.ljust(width)} |" for line in body), "+" + "-" * (width + 3) + "+"]
+def _box(title: str, lines: list[str], width: int) -> str:
+    top = f"+-- {title} " + "-" * (width - len(title)) + "+"
+    bottom = "+" + "-" * (len(top) - 2) + "+"
+    return "\n".join([top, *(f"|  {line.ljust(width)}  |" for line in lines), bottom])

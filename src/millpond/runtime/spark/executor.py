@@ -26,6 +26,7 @@ from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.spark.level import SCHEMA, LevelProcessor
+from millpond.runtime.spark.session import job_session
 from millpond.runtime.spark.worker import JobRef, find_error, run_lane, run_sinks
 from millpond.runtime.task import codec
 from millpond.runtime.task.frames import SINK_LEVEL, Row
@@ -106,9 +107,7 @@ class SparkExecutor:
             raise explain(failure) from None
 
     def _start_query(self) -> Any:
-        session, job = self._session, self._job
-        # State partitions are fixed by the first batch of a query.
-        session.conf.set("spark.sql.shuffle.partitions", str(self._plan.parallelism))
+        session, job = job_session(self._session, self._plan.parallelism), self._job
         rows = (
             session.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", job.lanes)

@@ -70,10 +70,18 @@ def get_session(configuration: Configuration) -> Any:
         # The active session belongs to a thread; the context to the process.
         running = SparkContext._active_spark_context is not None
         session = SparkSession.builder.getOrCreate() if running else _start_session(configuration)
-        for key, value in _SETTINGS.items():
-            if key.startswith("spark.sql."):
-                session.conf.set(key, value)
         return session
+
+
+def job_session(session: Any, parallelism: int) -> Any:
+    """A session for one job: its settings change neither the user's session nor another job's."""
+    own = session.newSession()
+    for key, value in _SETTINGS.items():
+        if key.startswith("spark.sql."):
+            own.conf.set(key, value)
+    # State partitions are fixed by the first batch of a query.
+    own.conf.set("spark.sql.shuffle.partitions", str(parallelism))
+    return own
 
 
 def stop_session() -> None:
