@@ -69,8 +69,7 @@ def get_session(configuration: Configuration) -> Any:
 
         # The active session belongs to a thread; the context to the process.
         running = SparkContext._active_spark_context is not None
-        session = SparkSession.builder.getOrCreate() if running else _start_session(configuration)
-        return session
+        return SparkSession.builder.getOrCreate() if running else _start_session(configuration)
 
 
 def job_session(session: Any, parallelism: int) -> Any:
