@@ -1,0 +1,261 @@
+"""The driver's part: plans, clocks, wake-ups, replays; with a manual clock and no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.common import Duration, WatermarkGenerator, WatermarkStrategy
+from millpond.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
+from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.errors import CheckpointInUseError, CorruptDataError, JobCancelledError
+from millpond.runtime.coordinator import Coordinator
+from millpond.runtime.direct.executor import DirectExecutor
+from millpond.runtime.job_folder import JobFolder
+from millpond.runtime.jobs import plan_job
+from millpond.runtime.output import OutputDelivery
+from millpond.runtime.task.batch import LanePlan
+from millpond.testing import ManualClock, direct_environment
+
+
+class Steps(Source):
+    """Each poll gives the next step: records per split, or nothing. `clock` moves with each step."""
+
+    def __init__(self, steps: list[dict[int, list[Any]]], splits: int, clock: ManualClock) -> None:
+        self.steps = steps
+        self.splits = splits
+        self.clock = clock
+
+    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+        return _StepsEnumerator(self)
+
+    def read(self, arguments: Any) -> Any:
+        return ((record, None) for record in arguments)
+
+
+class _StepsEnumerator(SplitEnumerator):
+    def __init__(self, source: Steps) -> None:
+        super().__init__()
+        self._source = source
+        self._next = 0
+
+    def split_count(self) -> int:
+        return self._source.splits
+
+    def poll(self, max_records: int) -> list[SplitWork]:
+        if self._next >= len(self._source.steps):
+            return []
+        step = self._source.steps[self._next]
+        self._next += 1
+        self._source.clock.advance(1000)
+        return [SplitWork(split, records) for split, records in step.items()]
+
+    def position(self) -> int:
+        return self._next
+
+    def restore(self, position: int) -> None:
+        self._next = position
+
+    def ended(self) -> list[bool]:
+        return [self._next >= len(self._source.steps)] * self._source.splits
+
+    def next_poll_in_ms(self) -> int:
+        return 1
+
+
+def run(environment: StreamExecutionEnvironment, stream: DataStream, clock: ManualClock) -> Any:
+    """The values of a stream, batch by batch."""
+    from millpond.plan.graph import SinkKind
+
+    stream._sink("collect", SinkKind.COLLECT, None)
+    plan = plan_job(
+        environment._pending_graph(), environment._configuration, environment.get_config(), None
+    )
+    batches: list[list[Any]] = []
+    executor = DirectExecutor(plan, batches.append, clock)
+    executor.run()
+    return batches
+
+
+class Remind(KeyedProcessFunction):
+    """Emits when a processing-time timer fires, and how late it is."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        timers = ctx.timer_service()
+        timers.register_processing_time_timer(timers.current_processing_time() + value)
+        yield ("in", value, timers.current_processing_time())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ("timer", timestamp, ctx.timer_service().current_processing_time())
+        assert ctx.timestamp() == timestamp
+
+
+def test_processing_time_timers_fire_in_the_first_batch_after_they_are_due() -> None:
+    clock = ManualClock(0)
+    environment = direct_environment()
+    source = Steps([{0: [1500]}, {}, {0: [9]}, {0: [7]}], 1, clock)
+    stream = environment.from_source(source, WatermarkStrategy.no_watermarks(), "steps")
+    batches = run(environment, stream.key_by(lambda v: 0).process(Remind()), clock)
+    flat = [value for batch in batches for value in batch]
+    assert flat[0] == ("in", 1500, 1000)
+    # due at 2500: the batch at 3000 fires it before its own record
+    assert flat[1:3] == [("timer", 2500, 3000), ("in", 9, 3000)]
+    assert flat[3] == ("timer", 3009, 4000)
+
+
+class Watermarks(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(value)
+        return []
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield (timestamp, ctx.timer_service().current_processing_time())
+
+
+def stamped(strategy: WatermarkStrategy) -> WatermarkStrategy:
+    return strategy.with_timestamp_assigner(lambda value, _: value)
+
+
+def test_slow_split_holds_the_clock_back() -> None:
+    """E22: per task the minimum over its source partitions."""
+    clock = ManualClock(0)
+    environment = direct_environment({"parallelism.default": 2})
+    source = Steps([{0: [10, 20, 30]}, {1: [15]}, {1: [100]}], 2, clock)
+    strategy = stamped(WatermarkStrategy.for_monotonous_timestamps())
+    stream = environment.from_source(source, strategy, "steps")
+    batches = run(environment, stream.key_by(lambda v: 0).process(Watermarks()), clock)
+    assert [[time for time, _ in batch] for batch in batches] == [[], [10], [15, 20, 30, 100]]
+
+
+def test_idle_split_is_left_out_and_counts_again_when_it_speaks() -> None:
+    clock = ManualClock(0)
+    environment = direct_environment()
+    source = Steps(
+        [{0: [10], 1: [5]}, {0: [20]}, {0: [30]}, {1: [25], 0: [40]}, {0: [50]}], 2, clock
+    )
+    strategy = stamped(
+        WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(1500))
+    )
+    stream = environment.from_source(source, strategy, "steps")
+    batches = run(environment, stream.key_by(lambda v: 0).process(Watermarks()), clock)
+    # split 1 spoke at 1000; at 3000 it has been silent for longer than 1500 ms
+    assert [[time for time, _ in batch] for batch in batches[:3]] == [[], [], [5, 10, 20]]
+
+
+class Punctuated(WatermarkGenerator):
+    """Every tenth value is a watermark."""
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        if event % 10 == 0:
+            output.emit_watermark(event)
+
+    def on_periodic_emit(self, output: Any) -> None:
+        """Punctuated: nothing periodic."""
+
+
+class Periodic(WatermarkGenerator):
+    """The largest value seen, kept in the generator's own state."""
+
+    def __init__(self) -> None:
+        self.largest = 0
+
+    def on_event(self, event: Any, event_timestamp: int, output: Any) -> None:
+        self.largest = max(self.largest, event)
+
+    def on_periodic_emit(self, output: Any) -> None:
+        output.emit_watermark(self.largest)
+
+
+class Clock(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value, ctx.timer_service().current_watermark()
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        (Punctuated, [None, None, 10, 10, 10]),
+        (Periodic, [None, 7, 10, 12, 12]),
+    ],
+)
+@pytest.mark.parametrize("records_per_batch", [1, 2, 100])
+def test_generators_written_in_python_keep_their_state(
+    generator: Any, expected: list[int | None], records_per_batch: int
+) -> None:
+    environment = direct_environment({"millpond.batch.max-records": records_per_batch})
+    numbers = environment.from_collection([7, 10, 12, 9, 15])
+    strategy = stamped(WatermarkStrategy.for_generator(generator))
+    stream = numbers.assign_timestamps_and_watermarks(strategy).key_by(lambda v: 0).process(Clock())
+    seen = [clock if clock > -(2**63) else None for _, clock in stream.execute_and_collect()]
+    assert seen == expected
+
+
+def planned(tmp_path: Path, clock: ManualClock) -> tuple[Coordinator, JobFolder]:
+    environment = direct_environment({"parallelism.default": 2, "millpond.batch.max-records": 2})
+    environment.from_collection([1, 2, 3, 4, 5]).key_by(lambda v: v).sum().print()
+    plan = plan_job(
+        environment._pending_graph(), environment._configuration, environment.get_config(), "job"
+    )
+    folder = JobFolder.open(str(tmp_path), "a job: with / odd name")
+    coordinator = Coordinator(plan, folder, OutputDelivery(plan), clock)
+    coordinator.start()
+    return coordinator, folder
+
+
+def test_planned_batch_is_the_same_again_after_a_crash(tmp_path: Path) -> None:
+    """Also its processing time: a replay must not see another one."""
+    coordinator, folder = planned(tmp_path, ManualClock(500))
+    assert coordinator.plan(0) is not None
+    before = folder.lane_path(0, 0).read_bytes()
+    folder.close(delete=False)
+    again, folder = planned(tmp_path, ManualClock(900))
+    assert again.plan(0) is None
+    assert folder.lane_path(0, 0).read_bytes() == before
+    assert again.planned_time_ms == 500
+    again.complete(0, [])
+    lanes = again.plan(1)
+    assert lanes is not None
+    assert lanes[0].splits[0].reads == [[3, 4]]
+    folder.close(delete=True)
+    assert not folder.path.exists()
+
+
+def test_damaged_plan_names_its_file(tmp_path: Path) -> None:
+    coordinator, folder = planned(tmp_path, ManualClock(0))
+    coordinator.plan(0)
+    path = folder.lane_path(0, 0)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(CorruptDataError, match=r"0-0\.lane: checksum"):
+        LanePlan.decode(path.read_bytes(), str(path))
+    folder.close(delete=True)
+
+
+def test_folder_is_locked_while_its_job_runs(tmp_path: Path) -> None:
+    folder = JobFolder.open(str(tmp_path), "job")
+    with pytest.raises(CheckpointInUseError, match="in use by another running job"):
+        JobFolder.open(str(tmp_path), "job")
+    folder.close(delete=False)
+    JobFolder.open(f"file://{tmp_path}", "job").close(delete=True)
+
+
+def test_old_batches_are_forgotten(tmp_path: Path) -> None:
+    folder = JobFolder.open(str(tmp_path), "job")
+    for epoch in range(30):
+        folder.write_plan(epoch, [LanePlan(epoch, 0, 0, [], {}, False)], {"epoch": epoch})
+        folder.write_epoch(epoch, {"epoch": epoch})
+        folder.drop_batches_before(epoch)
+    assert folder.read_plan(10) is None
+    assert folder.read_epoch(29) == {"epoch": 29}
+    assert folder.last_epoch() == 29
+    assert len(list((folder.path / "plans").iterdir())) <= 24
+    folder.close(delete=True)
+
+
+def test_cancelled_job_stops_waiting_for_work(tmp_path: Path) -> None:
+    coordinator, folder = planned(tmp_path, ManualClock(0))
+    coordinator.cancel()
+    with pytest.raises(JobCancelledError):
+        coordinator.plan(0)
+    folder.close(delete=True)
