@@ -1,0 +1,48 @@
+"""Every example runs and prints what it should, on the direct executor and on Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+OUTPUT = {
+    "word_count.py": ["('be', 1)", "('be', 2)", "('question', 1)", "('to', 2)"],
+    "word_count.py --batch": ["('be', 2)", "('question', 1)", "('to', 2)"],
+    "side_outputs.py": ["good> ('ann', 31)", 'bad> KeyError: {"user": "bob"}'],
+    "connected_streams.py": ["o1 is paid", "o2 is not paid at 12000", "o3 is paid"],
+    "own_source_and_sink.py": ["0 at 0", "1 at 1000", "16 at 4000", "4 at 2000", "9 at 3000"],
+}
+
+
+def run(example: str, *settings: str) -> list[str]:
+    name, *arguments = example.split()
+    command = [sys.executable, "-m", "millpond", "run", *settings, str(EXAMPLES / name)]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("example", OUTPUT)
+def test_example_on_the_direct_executor(example: str) -> None:
+    lines = run(example, "-D", "millpond.executor=direct", "-p", "1")
+    assert [line for line in OUTPUT[example] if line not in lines] == []
+    if "--batch" in example:
+        assert "('be', 1)" not in lines
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("example", ["connected_streams.py", "own_source_and_sink.py"])
+def test_example_on_spark(example: str) -> None:
+    lines = run(example, "--master", "local[2]")
+    assert [line for line in OUTPUT[example] if line not in lines] == []
+
+
+def test_every_example_is_tested() -> None:
+    tested = {example.split()[0] for example in OUTPUT} | {"demo.py"}
+    assert {path.name for path in EXAMPLES.glob("*.py")} == tested
