@@ -12,7 +12,7 @@ from millpond.datastream import DataStream, KeyedProcessFunction, StreamExecutio
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.errors import CheckpointInUseError, CorruptDataError, JobCancelledError
 from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.direct.executor import DirectExecutor
+from millpond.runtime.direct.executor import DirectExecutors
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.jobs import plan_job
 from millpond.runtime.output import OutputDelivery
@@ -28,7 +28,7 @@ class Steps(Source):
         self.splits = splits
         self.clock = clock
 
-    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+    def create_enumerator(self, parallelism: int, context: Any) -> SplitEnumerator:
         return _StepsEnumerator(self)
 
     def read(self, arguments: Any) -> Any:
@@ -74,8 +74,9 @@ def run(environment: StreamExecutionEnvironment, stream: DataStream, clock: Manu
         environment._pending_graph(), environment._configuration, environment.get_config(), None
     )
     batches: list[list[Any]] = []
-    executor = DirectExecutor(plan, batches.append, clock)
-    executor.run()
+    job = DirectExecutors(plan, batches.append, clock)
+    job.attempt(0).run()
+    job.close(finished=True)
     return batches
 
 

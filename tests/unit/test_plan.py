@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from millpond.datastream import DataStream, StreamExecutionEnvironment
+from millpond.datastream import (
+    DataStream,
+    MapFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
 from millpond.errors import ProgramError
 from millpond.plan.explain import chains
+from millpond.plan.graph import ExchangeKind
 from millpond.plan.physical import JobPlan
 from millpond.plan.uids import operator_uids
 from millpond.runtime.jobs import plan_job
@@ -105,13 +112,46 @@ def test_tasks_at_the_same_depth_share_a_level() -> None:
 
 def test_parallelism_of_an_operator_makes_an_exchange() -> None:
     """E3: other parallelism than the operator before, so records must be spread anew."""
-    environment = direct_environment()
-    environment.from_collection([1]).map(identity).set_parallelism(2).map(identity).set_parallelism(
-        4
-    ).print()
+    environment = direct_environment({"parallelism.default": 4})
+    numbers = environment.from_collection(list(range(100))).map(identity).set_parallelism(3)
+    numbers.map(identity).print()
     plan = plan_of(environment)
-    assert plan.levels == 1
-    assert plan.tasks_at(1)[0].parallelism == 4
+    assert [task.parallelism for level in (1, 2) for task in plan.tasks_at(level)] == [3, 4]
+    assert {exchange.kind for exchange in plan.exchanges.values()} == {ExchangeKind.REBALANCE}
+
+
+class _Where(MapFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.subtask = runtime_context.get_index_of_this_subtask()
+
+    def map(self, value: Any) -> int:
+        return self.subtask
+
+
+@pytest.mark.parametrize("way", ["rebalance", "rescale", "shuffle"])
+def test_records_of_one_source_are_spread_over_all_subtasks(way: str) -> None:
+    """E4"""
+    environment = direct_environment({"parallelism.default": 4})
+    stream = getattr(environment.from_collection(list(range(400))), way)().map(_Where())
+    counts = Counter(stream.execute_and_collect())
+    assert sorted(counts) == [0, 1, 2, 3]
+    assert min(counts.values()) > 60
+
+
+def test_exchanges_into_sinks(capsys: pytest.CaptureFixture[str]) -> None:
+    environment = direct_environment({"parallelism.default": 3})
+    numbers = environment.from_collection([0, 1, 2, 3])
+    numbers.broadcast().print("all")
+    numbers.partition_custom(lambda key, count: key % count, identity).print("own")
+    environment.execute()
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(line for line in lines if line.startswith("own")) == [
+        "own:1> 0",
+        "own:1> 3",
+        "own:2> 1",
+        "own:3> 2",
+    ]
+    assert len([line for line in lines if line.startswith("all")]) == 12
 
 
 def test_only_what_was_added_since_the_last_execute_runs(

@@ -57,7 +57,7 @@ class JobStatus(Enum):
 
 
 _ALLOWED_NEXT: dict[JobStatus, set[JobStatus]] = {
-    JobStatus.CREATED: {JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELED},
+    JobStatus.CREATED: {JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLING},
     JobStatus.RUNNING: {
         JobStatus.FINISHED,
         JobStatus.FAILED,

@@ -29,7 +29,7 @@ _TWO_INPUTS = {
     OperatorKind.CO_PROCESS,
     OperatorKind.KEYED_CO_PROCESS,
 }
-FORWARD = Exchange()
+_SOURCE = OperatorKind.SOURCE
 
 
 @dataclass
@@ -148,28 +148,34 @@ class JobPlan:
         ]
 
 
-def needs_own_task(node: Node, graph: StreamGraph) -> bool:
-    """True if records must be brought to this operator; false if it can follow its input."""
-    if node.kind in (OperatorKind.SOURCE, OperatorKind.SINK):
-        return node.kind is OperatorKind.SOURCE
+def needs_own_task(node: Node, graph: StreamGraph, parallelism: int) -> bool:
+    """True if records must be brought to this operator; false if it can follow its input.
+
+    An operator whose parallelism the program did not set follows a source as it is: spreading
+    records before a stateless operator would cost a shuffle and gain nothing."""
+    if node.kind in (_SOURCE, OperatorKind.SINK):
+        return node.kind is _SOURCE
     if node.kind in _TWO_INPUTS:
         return True
     if any(edge.exchange.kind is not ExchangeKind.FORWARD for edge in node.inputs):
         return True
     for edge in node.inputs:
-        source = graph.nodes[edge.source]
-        if node.parallelism and source.parallelism and node.parallelism != source.parallelism:
+        before = graph.nodes[edge.source]
+        asked_for = node.parallelism or (before.parallelism and before.kind is not _SOURCE)
+        if asked_for and (node.parallelism or parallelism) != (before.parallelism or parallelism):
             return True
-    return node.kind is OperatorKind.ASSIGN_WATERMARKS and not _follows_source(node, graph)
+    return node.kind is OperatorKind.ASSIGN_WATERMARKS and not _follows_source(
+        node, graph, parallelism
+    )
 
 
-def _follows_source(node: Node, graph: StreamGraph) -> bool:
+def _follows_source(node: Node, graph: StreamGraph, parallelism: int) -> bool:
     """True if there is no exchange between the sources and this operator."""
     return all(
-        graph.nodes[edge.source].kind is OperatorKind.SOURCE
+        graph.nodes[edge.source].kind is _SOURCE
         or (
-            not needs_own_task(graph.nodes[edge.source], graph)
-            and _follows_source(graph.nodes[edge.source], graph)
+            not needs_own_task(graph.nodes[edge.source], graph, parallelism)
+            and _follows_source(graph.nodes[edge.source], graph, parallelism)
         )
         for edge in node.inputs
     )
@@ -215,13 +221,13 @@ def build_plan(
                 own_maximum,
             )
     for node in graph.nodes.values():
-        if needs_own_task(node, graph):
+        if needs_own_task(node, graph, parallelism):
             operator = plan.operators[node.id]
             plan.tasks[node.id] = TaskPlan(
                 id=node.id,
                 level=0,
                 root=node.id,
-                operators=_followers(node, graph),
+                operators=_followers(node, graph, parallelism),
                 keyed=node.is_keyed,
                 parallelism=operator.parallelism,
                 max_parallelism=operator.max_parallelism,
@@ -232,12 +238,14 @@ def build_plan(
     return plan
 
 
-def _followers(root: Node, graph: StreamGraph) -> list[int]:
+def _followers(root: Node, graph: StreamGraph, parallelism: int) -> list[int]:
     """The root and every operator that follows it without an exchange."""
     found = [root.id]
     for node_id in found:
         for node, _ in graph.outputs(node_id):
-            follows = node.kind is not OperatorKind.SINK and not needs_own_task(node, graph)
+            follows = node.kind is not OperatorKind.SINK and not needs_own_task(
+                node, graph, parallelism
+            )
             if follows and node.id not in found:
                 found.append(node.id)
     return found
@@ -256,13 +264,21 @@ def _connect(graph: StreamGraph, plan: JobPlan) -> None:
                 operator.routes.append(Route(edge.tag, exchange=exchange_id))
                 plan.exchanges[exchange_id] = ExchangePlan(
                     exchange_id,
-                    edge.exchange.kind,
+                    _effective_kind(edge.exchange, plan.operators[node.id], operator),
                     edge.exchange.key_selector,
                     edge.exchange.partitioner,
                     operator.id,
                     node.id,
                     edge.input_index,
                 )
+
+
+def _effective_kind(exchange: Exchange, target: OperatorPlan, source: OperatorPlan) -> ExchangeKind:
+    """Records that nobody asked to forward are spread where the parallelism changes."""
+    implicit = exchange.kind is ExchangeKind.FORWARD and not exchange.explicit
+    if implicit and target.parallelism != source.parallelism:
+        return ExchangeKind.REBALANCE
+    return exchange.kind
 
 
 def _place_on_levels(plan: JobPlan) -> None:

@@ -1,8 +1,8 @@
 """The driver's part of a job: plans batches, keeps the clocks, delivers output. No Spark here.
 
 A batch is one epoch: `plan` decides what it reads and makes that durable; the executor runs it;
-`complete` takes its messages, delivers its output under the epoch's number and writes down what the
-next batch starts from.
+`complete` takes its messages, shows its output and writes down what the next batch starts from. What
+two-phase sinks prepared becomes visible once Spark has committed the batch (`commit_output`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.connectors.base import SplitEnumerator
-from millpond.errors import JobCancelledError
-from millpond.plan.physical import JobPlan, TaskPlan
+from millpond.errors import IncompatibleCheckpointError, JobCancelledError, ProgramError
+from millpond.plan.physical import JobPlan
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.task import codec
 from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Row, SplitEnd, Start
 from millpond.runtime.task.host import origins_of
-from millpond.runtime.task.metric_group import combine
-from millpond.runtime.task.task_valve import TaskValve
+from millpond.runtime.task.metric_group import TaskMetrics, combine
+from millpond.runtime.task.task_valve import advance
 
 _IDLE_POLL_S = 0.5
 
@@ -48,57 +49,90 @@ class Coordinator:
         self.lanes: int = plan.settings["lanes"]
         self.metrics: dict[str, Any] = {}
         self.finished = False
+        self.planned_time_ms = 0
+        self.is_last_batch = False
+        self._last_epoch = -1
         self._cancelled = threading.Event()
         self._wake = threading.Event()
         self._enumerators: dict[int, SplitEnumerator] = {}
-        self._saved: dict[tuple[int, int], dict[int, Any]] = {}
-        self._channels: dict[int, list[tuple[int, bool]]] = {}
-        self._starts: dict[int, Start] = {}
-        self._wakeup_ms: int | None = None
         self._ended: dict[int, list[bool]] = {}
-        self._last_plan_ms = 0
-        self.planned_time_ms = 0
-        self.is_last_batch = False
+        self._reset()
 
-    # --- start and end ---------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Open the sources where the newest completed batch left them."""
-        for head in self._plan.heads:
-            source = self._plan.operators[head.root].function
-            enumerator = source.create_enumerator(head.parallelism)
-            enumerator.available = self._wake
-            self._enumerators[head.root] = enumerator
+    def _reset(self) -> None:
+        """As before the first batch."""
+        self._saved: dict[tuple[int, int], dict[int, Any]] = {}
         self._starts = {
             task.id: Start([MIN_TIMESTAMP] * len(task.inputs), {}, MIN_TIMESTAMP)
             for task in self._plan.tasks.values()
             if task.level > 0
         }
-        for origin, splits in origins_of(self._plan).items():
-            self._channels[origin] = [(MIN_TIMESTAMP, True)] * (splits or 0)
-        last = self._folder.last_epoch() if self._folder is not None else -1
-        if self._folder is not None and last >= 0:
-            self._restore(last)
+        self._channels: dict[int, list[tuple[int, bool]]] = {
+            origin: [(MIN_TIMESTAMP, True)] * (splits or 0)
+            for origin, splits in origins_of(self._plan).items()
+        }
+        self._wakeup_ms: int | None = None
+        self.metrics.clear()
+        self._prepared: list[tuple[int, int, Any]] = []
+
+    # --- start and end ---------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the sources where the newest planned batch left them."""
+        for head in self._plan.heads:
+            operator = self._plan.operators[head.root]
+            context = TaskRuntimeContext(
+                operator, TaskClock(), TaskMetrics(), 0, False, self._plan.job_parameters
+            )
+            enumerator = operator.function.create_enumerator(head.parallelism, context)
+            enumerator.available = self._wake
+            self._enumerators[head.root] = enumerator
+        if self._folder is not None:
+            self._last_epoch = self._folder.last_epoch()
+            self._load_epoch(self._last_epoch)
+            # The batch after that one may be planned already; what it reads has been handed out.
+            for epoch in (self._last_epoch + 1, self._last_epoch):
+                plan = self._folder.read_plan(epoch)
+                if plan is not None:
+                    self._take_positions(plan)
+                    break
         for enumerator in self._enumerators.values():
             enumerator.start()
 
-    def _restore(self, epoch: int) -> None:
+    def _load_epoch(self, epoch: int) -> None:
+        """What batch `epoch` left behind; -1: nothing yet."""
+        self._reset()
+        if epoch < 0:
+            return
         assert self._folder is not None
         left = self._folder.read_epoch(epoch)
-        plan = self._folder.read_plan(epoch)
-        assert left is not None and plan is not None
+        if left is None:
+            raise IncompatibleCheckpointError(
+                f"The job folder {self._folder.path} lacks epoch {epoch}, which the next batch "
+                "builds upon. The folder is incomplete; start afresh in another one."
+            )
         self._saved = left["saved"]
         self._channels = left["channels"]
         self._starts = {task: Start(*start) for task, start in left["starts"].items()}
         self._wakeup_ms = left["wakeup_ms"]
-        self.metrics = left["metrics"]
+        self.metrics.update(left["metrics"])
+        self._prepared = left["prepared"]
         self.finished = left["finished"]
-        self._take_positions(plan)
 
     def _take_positions(self, plan: dict[str, Any]) -> None:
         for source, position in plan["positions"].items():
             self._enumerators[source].restore(position)
         self._ended = plan["ended"]
+
+    def commit_output(self) -> None:
+        """Make the output of the newest completed batch visible. Spark has committed that batch;
+        doing it again changes nothing."""
+        self._output.commit(self._last_epoch, self._prepared)
+        self._prepared = []
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest batch that is complete; -1 if none."""
+        return self._last_epoch
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -116,20 +150,41 @@ class Coordinator:
 
     def plan(self, epoch: int) -> list[LanePlan] | None:
         """Wait for something to do and plan it. None if a plan for this epoch was there already."""
-        if self._folder is not None:
-            planned = self._folder.read_plan(epoch)
-            if planned is not None:
-                self._take_positions(planned)
-                self.planned_time_ms = planned["time_ms"]
-                self.is_last_batch = self._all_ended()
-                return None
+        if epoch not in (self._last_epoch, self._last_epoch + 1):
+            raise IncompatibleCheckpointError(
+                f"Spark wants to run batch {epoch}, but the newest batch this job knows of is "
+                f"{self._last_epoch}. The job folder was changed; start afresh in another one."
+            )
+        planned = None if self._folder is None else self._folder.read_plan(epoch)
+        if epoch == self._last_epoch:
+            # It ran, but Spark did not commit it: it runs again, from what was before it.
+            self._load_epoch(epoch - 1)
+            self.finished = False
+        else:
+            self.commit_output()
+        if planned is not None:
+            self._ended = planned["ended"]
+            self.planned_time_ms = planned["time_ms"]
+            self.is_last_batch = self._all_ended()
+            self._announce_splits()
+            return None
         reads = self._await_work()
-        now_ms = self._clock_ms()
-        self._last_plan_ms = now_ms
-        self._ended = {source: e.ended() for source, e in self._enumerators.items()}
+        now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
+        self._ended = {source: e.ended() for source, e in self._enumerators.items()}
         self.is_last_batch = self._all_ended()
         self._announce_splits()
+        lanes = self._lane_plans(epoch, now_ms, reads)
+        if self._folder is not None:
+            positions = {source: e.position() for source, e in self._enumerators.items()}
+            self._folder.write_plan(
+                epoch, lanes, {"positions": positions, "ended": self._ended, "time_ms": now_ms}
+            )
+        return lanes
+
+    def _lane_plans(
+        self, epoch: int, now_ms: int, reads: dict[tuple[int, int], list[Any]]
+    ) -> list[LanePlan]:
         lanes = [
             LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch)
             for lane in range(self.lanes)
@@ -147,21 +202,17 @@ class Coordinator:
                     )
                 )
                 number += 1
-        if self._folder is not None:
-            positions = {source: e.position() for source, e in self._enumerators.items()}
-            self._folder.write_plan(
-                epoch, lanes, {"positions": positions, "ended": self._ended, "time_ms": now_ms}
-            )
         return lanes
 
     def _await_work(self) -> dict[tuple[int, int], list[Any]]:
         """Block until a source has something, a timer is due, everything has ended, or cancel."""
         while True:
+            self._wake.clear()
             if self._cancelled.is_set():
                 raise JobCancelledError("The job was cancelled.")
-            self._wake.clear()
             now_ms = self._clock_ms()
-            if now_ms - self._last_plan_ms >= self._interval_ms:
+            pause_ms = self._interval_ms - abs(now_ms - self.planned_time_ms)
+            if pause_ms <= 0:
                 reads: dict[tuple[int, int], list[Any]] = {}
                 for source, enumerator in self._enumerators.items():
                     for work in enumerator.poll(self._max_records):
@@ -170,10 +221,13 @@ class Coordinator:
                 due = self._wakeup_ms is not None and now_ms >= self._wakeup_ms
                 if reads or due or self._newly_ended(ended):
                     return reads
-            self._wake.wait(self._pause_s(now_ms))
+            self._wake.wait(self._pause_s(now_ms, pause_ms))
 
     def _all_ended(self) -> bool:
-        return all(all(ended) for ended in self._ended.values())
+        return all(
+            all(ended) and not self._plan.operators[source].function.endless
+            for source, ended in self._ended.items()
+        )
 
     def _newly_ended(self, ended: dict[int, list[bool]]) -> bool:
         for source, flags in ended.items():
@@ -182,31 +236,38 @@ class Coordinator:
                 return True
         return False
 
-    def _pause_s(self, now_ms: int) -> float:
+    def _pause_s(self, now_ms: int, pause_ms: int) -> float:
         polls = [e.next_poll_in_ms() for e in self._enumerators.values()]
         waits = [poll for poll in polls if poll is not None]
         if self._wakeup_ms is not None:
             waits.append(max(0, self._wakeup_ms - now_ms))
-        if self._interval_ms:
-            waits.append(max(1, self._interval_ms - (now_ms - self._last_plan_ms)))
+        if pause_ms > 0:
+            waits = [pause_ms]
         return min(waits) / 1000 if waits else _IDLE_POLL_S
 
     def _announce_splits(self) -> None:
         """New splits hold every clock back until they have been read."""
         for head in self._plan.heads:
             count = self._enumerators[head.root].split_count()
+            if count < 1:
+                name = self._plan.operators[head.root].name
+                raise ProgramError(f"Source '{name}' has no split; a source has at least one.")
             for origin in head.origins:
                 channels = self._channels.setdefault(origin, [])
                 channels.extend([(MIN_TIMESTAMP, True)] * (count - len(channels)))
         for task in self._plan.tasks.values():
             if task.level > 0:
-                origins = self._origins_of_inputs(task)
-                self._starts[task.id] = self._starts[task.id]._replace(origins=origins)
+                origins = {origin for i in task.inputs for origin in i.origins}
+                known = {origin: list(self._channels[origin]) for origin in sorted(origins)}
+                self._starts[task.id] = self._starts[task.id]._replace(origins=known)
 
     # --- completing ------------------------------------------------------------------------------
 
     def complete(self, epoch: int, rows: list[Row]) -> None:
-        """Take in the messages of a batch that ran, deliver its output, and make the epoch durable."""
+        """Take in the messages of a batch that ran, show its output, and make the epoch durable.
+
+        Steps: 1. collect what tasks and sinks report, 2. advance all clocks, 3. print and collect,
+        4. write the epoch. Two-phase sinks commit after Spark has committed (`commit_output`)."""
         ends: list[SplitEnd] = []
         prepared: list[tuple[int, int, Any]] = []
         wakeups: list[int] = []
@@ -222,8 +283,10 @@ class Coordinator:
                 wakeups.append(meta["wakeup_ms"])
         self._advance_clocks(sorted(ends))
         self._wakeup_ms = min(wakeups, default=None)
+        self._prepared = prepared
+        self._output.show(epoch, rows)
         self.finished = self._all_ended()
-        self._output.deliver(epoch, rows, prepared)
+        self._last_epoch = epoch
         if self._folder is not None:
             self._folder.write_epoch(
                 epoch,
@@ -233,28 +296,18 @@ class Coordinator:
                     "starts": {task: tuple(start) for task, start in self._starts.items()},
                     "wakeup_ms": self._wakeup_ms,
                     "metrics": self.metrics,
+                    "prepared": prepared,
                     "finished": self.finished,
                 },
             )
             self._folder.drop_batches_before(epoch)
 
     def _advance_clocks(self, ends: list[SplitEnd]) -> None:
-        valves = {
-            task.id: TaskValve(task, self._starts[task.id])
-            for task in self._plan.tasks.values()
-            if task.level > 0
-        }
+        for task, start in self._starts.items():
+            self._starts[task] = advance(self._plan.tasks[task], start, ends)
         for end in ends:
             channels = self._channels[end.origin]
             channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)
-            for valve in valves.values():
-                valve.on_end(end)
-        for task, valve in valves.items():
-            self._starts[task] = valve.to_start(self._origins_of_inputs(self._plan.tasks[task]))
-
-    def _origins_of_inputs(self, task: TaskPlan) -> dict[int, list[tuple[int, bool]]]:
-        origins = {origin for task_input in task.inputs for origin in task_input.origins}
-        return {origin: list(self._channels[origin]) for origin in sorted(origins)}
 
     def watermarks(self) -> dict[int, int]:
         """Each task's event-time clock after the newest batch."""

@@ -83,20 +83,23 @@ class JobFolder:
         os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
         self._lock = lock
 
-    def check_identity(self, identity: dict[str, Any]) -> None:
-        """Write what the job is, or compare it with what is there."""
+    def check_identity(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """Write what the job is, or compare it with what is there; return what is there.
+
+        The job's id is not compared: it is taken over from the folder."""
         path = self.path / "job.blob"
-        if not path.exists():
+        stored = self._read(path, BlobKind.BATCH_PLAN)
+        if stored is None:
             self._write(path, codec.encode(BlobKind.BATCH_PLAN, identity))
-            return
-        stored = codec.decode(BlobKind.BATCH_PLAN, path.read_bytes(), str(path))
+            return identity
         for name, value in identity.items():
-            if stored.get(name) != value:
+            if name != "job id" and stored.get(name) != value:
                 raise IncompatibleCheckpointError(
-                    f"The job folder {self.path} was written by a job with {name} = "
-                    f"{stored.get(name)}; this program has {value}. Run the program that wrote it, "
-                    "or use another job name or folder to start afresh."
+                    f"The job folder {self.path} was written by another program: its {name} was "
+                    f"{stored.get(name)}, here it is {value}. Run the program that wrote it, or use "
+                    "another job name or folder to start afresh."
                 )
+        return stored
 
     @property
     def spark_checkpoint(self) -> Path:
@@ -149,6 +152,11 @@ class JobFolder:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the rename, too, must survive a power failure
+        finally:
+            os.close(folder)
 
     @staticmethod
     def _read(path: Path, kind: BlobKind) -> dict[str, Any] | None:

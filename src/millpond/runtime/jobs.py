@@ -22,7 +22,7 @@ from millpond.common.job import (
 )
 from millpond.datastream.connectors.base import TwoPhaseSink
 from millpond.datastream.data_stream import CloseableIterator
-from millpond.errors import JobCancelledError, ProgramError
+from millpond.errors import CheckpointError, JobCancelledError, ProgramError
 from millpond.plan.graph import OperatorKind, StreamGraph
 from millpond.plan.physical import JobPlan, build_plan
 from millpond.plan.validate import validate
@@ -39,6 +39,15 @@ class Executor(Protocol):
     def cancel(self) -> None: ...
 
     def metrics(self) -> dict[str, Any]: ...
+
+
+class ExecutorFactory(Protocol):
+    """Makes the attempts at one job and keeps what outlives them."""
+
+    def attempt(self, number: int) -> Executor: ...
+
+    def close(self, finished: bool) -> None:
+        """The job has ended; nothing of it will be tried again."""
 
 
 def plan_job(
@@ -65,6 +74,7 @@ def plan_job(
         "max_batch_records": options.MAX_BATCH_RECORDS.read(configuration),
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
+        "job_id": JobID().__str__(),
     }
     for sink in plan.sinks.values():
         if isinstance(sink.function, TwoPhaseSink):
@@ -95,12 +105,9 @@ def _is_batch(graph: StreamGraph, configuration: Configuration) -> bool:
 class RunningJob(JobClient):
     """A job and the thread that runs it. Its states and their order are in `common/job.py`."""
 
-    def __init__(
-        self, plan: JobPlan, make_executor: Callable[[int], Executor], config: ExecutionConfig
-    ) -> None:
+    def __init__(self, executors: ExecutorFactory, config: ExecutionConfig) -> None:
         self._id = JobID()
-        self._plan = plan
-        self._make_executor = make_executor
+        self._executors = executors
         self._restart_strategy = config.get_restart_strategy()
         self._status = JobStatus.CREATED
         self._lock = threading.Lock()
@@ -117,38 +124,44 @@ class RunningJob(JobClient):
 
     def _run(self) -> None:
         failures_ms: list[int] = []
-        try:
-            while True:
-                try:
-                    self._attempt(len(failures_ms))
-                    self._finish(JobStatus.FINISHED, None)
+        while True:
+            try:
+                self._attempt(len(failures_ms))
+                self._finish(JobStatus.FINISHED, None)
+                return
+            except JobCancelledError as cancelled:
+                self._finish(JobStatus.CANCELED, cancelled)
+                return
+            except BaseException as problem:  # never leave a waiter hanging
+                failures_ms.append(time.time_ns() // 1_000_000)
+                delay_ms = self._restart_strategy.next_delay_ms(failures_ms)
+                retry = delay_ms is not None and self._set_status(JobStatus.RESTARTING)
+                if not retry or isinstance(problem, CheckpointError):
+                    self._finish(JobStatus.FAILED, problem)
                     return
-                except JobCancelledError as cancelled:
-                    self._finish(JobStatus.CANCELED, cancelled)
-                    return
-                except Exception as problem:
-                    failures_ms.append(time.time_ns() // 1_000_000)
-                    delay_ms = self._restart_strategy.next_delay_ms(failures_ms)
-                    if delay_ms is None or self._cancelled.is_set():
-                        self._finish(JobStatus.FAILED, problem)
-                        return
-                    self._set_status(JobStatus.RESTARTING)
-                    self._cancelled.wait(delay_ms / 1000)
-        except BaseException as unexpected:  # never leave a waiter hanging
-            self._result.set_exception(unexpected)
+                assert delay_ms is not None
+                self._cancelled.wait(delay_ms / 1000)
 
     def _attempt(self, number: int) -> None:
+        if not self._set_status(JobStatus.RUNNING):
+            raise JobCancelledError("The job was cancelled.")
+        executor = self._executors.attempt(number)
         with self._lock:
+            self._executor = executor
             if self._cancelled.is_set():
-                raise JobCancelledError("The job was cancelled.")
-            self._executor = self._make_executor(number)
-        self._set_status(JobStatus.RUNNING)
+                executor.cancel()
         try:
-            self._executor.run()
+            executor.run()
         finally:
-            self._metrics = self._executor.metrics()
+            self._metrics = executor.metrics()
 
-    def _finish(self, status: JobStatus, problem: Exception | None) -> None:
+    def _finish(self, status: JobStatus, problem: BaseException | None) -> None:
+        try:
+            self._executors.close(status is JobStatus.FINISHED)
+        except Exception as close_problem:
+            status, problem = JobStatus.FAILED, problem or close_problem
+        if status is JobStatus.CANCELED:
+            self._set_status(JobStatus.CANCELLING)
         self._set_status(status)
         if problem is not None:
             self._result.set_exception(problem)
@@ -156,14 +169,18 @@ class RunningJob(JobClient):
             runtime_ms = int((time.monotonic() - self._started_s) * 1000)
             self._result.set_result(JobExecutionResult(self._id, runtime_ms, dict(self._metrics)))
 
-    def _set_status(self, status: JobStatus) -> None:
+    def _set_status(self, status: JobStatus) -> bool:
+        """False if a cancelled job would start anew."""
         with self._lock:
-            if status is JobStatus.CANCELED and self._status is not JobStatus.CANCELLING:
-                self._status = JobStatus.CANCELLING
-            if self._status is JobStatus.CANCELLING and status is JobStatus.RUNNING:
-                return
+            if status is self._status:
+                return True
+            if self._status is JobStatus.CANCELLING and not status.is_terminal_state():
+                return False
+            if self._cancelled.is_set() and status is JobStatus.RUNNING:
+                return False
             check_transition(self._status, status)
             self._status = status
+            return True
 
     def get_job_id(self) -> JobID:
         return self._id
@@ -200,25 +217,24 @@ def submit(
 ) -> RunningJob:
     """Start a job. Everything that is wrong with the program is raised here, before it runs."""
     plan = plan_job(graph, configuration, config, job_name)
-    make_executor = _executor_factory(plan, configuration, collect)
-    return RunningJob(plan, make_executor, config).start()
+    return RunningJob(_executors(plan, configuration, collect), config).start()
 
 
-def _executor_factory(
+def _executors(
     plan: JobPlan, configuration: Configuration, collect: Collect | None
-) -> Callable[[int], Executor]:
+) -> ExecutorFactory:
     kind = options.EXECUTOR.read(configuration)
     if kind == "direct":
-        from millpond.runtime.direct.executor import DirectExecutor
+        from millpond.runtime.direct.executor import DirectExecutors
 
-        return lambda attempt: DirectExecutor(plan, collect)
+        return DirectExecutors(plan, collect)
     if kind == "spark":
-        from millpond.runtime.spark.executor import SparkExecutor
+        from millpond.runtime.spark.executor import SparkExecutors
         from millpond.runtime.spark.session import get_session, ship_python_files
 
         session = get_session(configuration)
         ship_python_files(session, configuration)
-        return lambda attempt: SparkExecutor(plan, configuration, session, collect, attempt)
+        return SparkExecutors(plan, configuration, session, collect)
     raise ProgramError(f"{options.EXECUTOR.key} must be spark or direct, not '{kind}'.")
 
 

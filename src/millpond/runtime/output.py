@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millpond.common.serialization import record_to_text
-from millpond.datastream.connectors.base import TwoPhaseSink
+from millpond.datastream.connectors.base import Epoch, TwoPhaseSink
 from millpond.errors import MillpondError
 from millpond.plan.graph import SinkKind
 from millpond.plan.physical import JobPlan, SinkPlan
@@ -19,13 +19,19 @@ from millpond.runtime.task.operators import user_error
 
 
 class OutputDelivery:
-    """`collect` receives the values of collecting sinks, batch by batch."""
+    """Outlives the attempts at a job: an epoch that runs again in the same process is not shown
+    again. `collect` receives the values of collecting sinks, batch by batch."""
 
     def __init__(self, plan: JobPlan, collect: Callable[[list[Any]], None] | None = None) -> None:
         self._plan = plan
         self._collect = collect
+        self._shown_epoch = -1
 
-    def deliver(self, epoch: int, rows: list[Row], prepared: list[tuple[int, int, Any]]) -> None:
+    def show(self, epoch: int, rows: list[Row]) -> None:
+        """Print and collect."""
+        if epoch <= self._shown_epoch:
+            return
+        self._shown_epoch = epoch
         frames: dict[int, list[Frame]] = {}
         subtasks: dict[int, int] = {}
         for _, label, blob in rows:
@@ -39,9 +45,13 @@ class OutputDelivery:
                 self._print(sink, own, subtasks)
             elif sink.kind is SinkKind.COLLECT and self._collect is not None:
                 self._collect([record.value for record in merge(own)])
-            elif sink.kind is SinkKind.TWO_PHASE:
-                messages = [message for sink_id, _, message in prepared if sink_id == sink.id]
-                self._commit(sink, epoch, messages)
+
+    def commit(self, epoch: int, prepared: list[tuple[int, int, Any]]) -> None:
+        """Commit what two-phase sinks prepared."""
+        for sink in self._plan.sinks.values():
+            messages = [message for sink_id, _, message in prepared if sink_id == sink.id]
+            if sink.kind is SinkKind.TWO_PHASE and messages:
+                self._commit(sink, Epoch(epoch, self._plan.settings["job_id"], sink.uid), messages)
 
     @staticmethod
     def _print(sink: SinkPlan, frames: list[Frame], subtasks: dict[int, int]) -> None:
@@ -57,12 +67,12 @@ class OutputDelivery:
             sys.stdout.flush()
 
     @staticmethod
-    def _commit(sink: SinkPlan, epoch: int, messages: list[Any]) -> None:
+    def _commit(sink: SinkPlan, epoch: Epoch, messages: list[Any]) -> None:
         assert isinstance(sink.function, TwoPhaseSink)
         try:
             sink.function.commit(epoch, messages)
         except MillpondError:
             raise
         except Exception as problem:
-            action = f"committing epoch {epoch}"
+            action = f"committing epoch {epoch.number}"
             raise user_error(problem, sink.name, 0, action, None) from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.datastream.functions import RuntimeContext
 
 
 class Mark(Enum):
@@ -43,7 +44,7 @@ class MarkedSource(Source):
         self._folder = None if marks_folder is None else str(marks_folder)
         self._with_timestamps = with_timestamps
 
-    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
         return _MarkedEnumerator(self._records, self._folder)
 
     def read(self, arguments: tuple[int, list[Any]]) -> Iterator[tuple[Any, int | None]]:

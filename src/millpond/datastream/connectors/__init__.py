@@ -2,6 +2,7 @@
 
 from millpond.datastream.connectors.base import (
     DeliveryGuarantee,
+    Epoch,
     Sink,
     SinkWriter,
     Source,
@@ -12,6 +13,7 @@ from millpond.datastream.connectors.base import (
 
 __all__ = [
     "DeliveryGuarantee",
+    "Epoch",
     "Sink",
     "SinkWriter",
     "Source",

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
-from millpond.datastream.functions import SinkContext
+from millpond.datastream.functions import RuntimeContext, SinkContext
 
 
 class DeliveryGuarantee(Enum):
@@ -37,7 +37,7 @@ class SplitEnumerator(ABC):
 
     @abstractmethod
     def split_count(self) -> int:
-        """Splits known so far; they are numbered from 0 and never go away."""
+        """Splits known so far, at least one; they are numbered from 0 and never go away."""
 
     @abstractmethod
     def poll(self, max_records: int) -> list[SplitWork]:
@@ -53,7 +53,8 @@ class SplitEnumerator(ABC):
 
     @abstractmethod
     def ended(self) -> list[bool]:
-        """For each split, whether nothing more will come after what was handed out."""
+        """For each split, whether nothing more will come after what was handed out. The input
+        ends when all splits have, unless the source is endless."""
 
     def next_poll_in_ms(self) -> int | None:
         """When to poll again if nothing announces itself by `available`; None: only then."""
@@ -75,7 +76,8 @@ class Source(ABC):
     endless = False
 
     @abstractmethod
-    def create_enumerator(self, parallelism: int) -> SplitEnumerator: ...
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
+        """A new enumerator; called once per attempt at the job, on the driver."""
 
     @abstractmethod
     def read(self, arguments: Any) -> Iterator[tuple[Any, int | None]]:
@@ -84,6 +86,15 @@ class Source(ABC):
 
 class Sink(ABC):
     """Base of what `sink_to` takes."""
+
+
+class Epoch(NamedTuple):
+    """A batch, as a sink sees it. `job_id` is the same for a job that is killed and started again,
+    and another one for each new run of a program; `sink_uid` tells the sinks of a job apart."""
+
+    number: int
+    job_id: str
+    sink_uid: str
 
 
 class SinkWriter(ABC):
@@ -102,16 +113,18 @@ class SinkWriter(ABC):
 
 
 class TwoPhaseSink(Sink):
-    """Exactly-once output: workers prepare, the driver commits all of an epoch at once.
+    """Exactly-once output: workers prepare; the driver writes the messages down with the epoch and
+    commits them when Spark has committed the batch.
 
-    After a failure the epoch runs again, under the same number, with other writers. `commit` may then
-    be called again for an epoch that is committed already and must change nothing."""
+    An epoch that fails before that runs again, under the same number, with other writers; what the
+    first attempt prepared is never committed. `commit` may be called again with the same messages
+    after a crash and must then change nothing."""
 
     @abstractmethod
-    def create_writer(self, subtask: int, epoch: int) -> SinkWriter: ...
+    def create_writer(self, subtask: int, epoch: Epoch) -> SinkWriter: ...
 
     @abstractmethod
-    def commit(self, epoch: int, messages: list[Any]) -> None: ...
+    def commit(self, epoch: Epoch, messages: list[Any]) -> None: ...
 
     def validate(self) -> None:
         """Called on the driver before the job starts; raise ProgramError if it cannot work."""

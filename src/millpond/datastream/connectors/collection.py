@@ -8,9 +8,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import cloudpickle
+
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
-from millpond.datastream.functions import SourceContext, SourceFunction
+from millpond.datastream.functions import RuntimeContext, SourceContext, SourceFunction
 from millpond.errors import JobExecutionError
+
+_JOIN_S = 5.0
 
 
 class _CollectionEnumerator(SplitEnumerator):
@@ -44,7 +48,7 @@ class CollectionSource(Source):
     def __init__(self, records: list[Any]) -> None:
         self._records = records
 
-    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
         return _CollectionEnumerator(self._records)
 
     def read(self, arguments: list[Any]) -> Iterator[tuple[Any, int | None]]:
@@ -96,15 +100,15 @@ class NumberSequenceSource(Source):
         self._start = start
         self._end = end
 
-    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
         return _RangeEnumerator(self._start, self._end, parallelism)
 
     def read(self, arguments: tuple[int, int]) -> Iterator[tuple[Any, int | None]]:
         return ((number, None) for number in range(*arguments))
 
 
-class _Cancelled(Exception):
-    """Leaves a source function's `run` when the job ends."""
+class _Cancelled(BaseException):
+    """Leaves a source function's `run` when the job ends, also through its `except Exception`."""
 
 
 class _QueueContext(SourceContext):
@@ -141,9 +145,12 @@ class _QueueContext(SourceContext):
 class _FunctionEnumerator(SplitEnumerator):
     """Runs the function in a thread of the driver and hands out what it has emitted."""
 
-    def __init__(self, function: SourceFunction) -> None:
+    def __init__(self, function: SourceFunction, context: RuntimeContext) -> None:
         super().__init__()
-        self._function = function
+        # A copy: the last attempt's may be cancelled or half-way through.
+        self._function: SourceFunction = cloudpickle.loads(cloudpickle.dumps(function))
+        self._runtime_context = context
+        self._thread: threading.Thread | None = None
         self._given_out = 0
         self._context: _QueueContext | None = None
         self._done = threading.Event()
@@ -152,12 +159,17 @@ class _FunctionEnumerator(SplitEnumerator):
     def start(self) -> None:
         skip = self._given_out if self._function.deterministic else 0
         self._context = _QueueContext(skip, self.available)
-        threading.Thread(target=self._run, name="millpond-source", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="millpond-source", daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         assert self._context is not None
         try:
-            self._function.run(self._context)
+            self._function.open(self._runtime_context)
+            try:
+                self._function.run(self._context)
+            finally:
+                self._function.close()
         except _Cancelled:
             pass
         except BaseException as problem:  # handed to the thread that polls
@@ -197,6 +209,8 @@ class _FunctionEnumerator(SplitEnumerator):
         if self._context is not None and not self._done.is_set():
             self._context.cancelled.set()
             self._function.cancel()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
 
 
 class FunctionSource(Source):
@@ -208,8 +222,8 @@ class FunctionSource(Source):
     def __init__(self, function: SourceFunction) -> None:
         self._function = function
 
-    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
-        return _FunctionEnumerator(self._function)
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
+        return _FunctionEnumerator(self._function, context)
 
     def read(self, arguments: list[tuple[Any, int | None]]) -> Iterator[tuple[Any, int | None]]:
         return iter(arguments)

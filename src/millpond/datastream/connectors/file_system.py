@@ -1,13 +1,15 @@
 """Text files in, text files out.
 
-The sink is exactly-once: a worker writes `.<epoch>-<subtask>-<random>.inprogress`, the driver renames the
-files of an epoch to `<prefix>-<subtask>-<epoch><suffix>`. A file that has its final name is complete
-and never changes; a replayed epoch finds it and drops its own.
+The sink is exactly-once: a worker writes a hidden `.inprogress` file, the driver renames the files of a
+committed epoch to `<prefix>-<job and sink>-<epoch>-<subtask><suffix>`. A file that has its final name is
+complete and never changes. Every run of a program adds files of its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,16 +19,21 @@ from urllib.parse import unquote, urlparse
 from millpond.common.serialization import Encoder
 from millpond.common.time import Duration
 from millpond.datastream.connectors.base import (
+    Epoch,
     SinkWriter,
     Source,
     SplitEnumerator,
     SplitWork,
     TwoPhaseSink,
 )
-from millpond.datastream.functions import SinkContext
+from millpond.datastream.functions import RuntimeContext, SinkContext
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import MissingMethods, module_getattr
 
+_UNFINISHED = ".inprogress"
+_QUIET_MS = (
+    1000  # a monitored file that has not changed for this long, or two intervals, is complete
+)
 _READ_BYTES_PER_RECORD = 64  # a guess, to turn a limit of records into one of bytes
 
 
@@ -51,20 +58,22 @@ class StreamFormat:
 
 
 class _FileEnumerator(SplitEnumerator):
-    """Every file is a split; a split is read in pieces that end at line ends."""
+    """Every file is a split; a split is read in pieces that end at line ends.
+
+    With monitoring, files may still grow: an unfinished last line waits. A file that has not changed
+    for a while is complete: its split ends, so that it no longer holds event time back."""
 
     def __init__(self, paths: list[Path], interval_ms: int | None) -> None:
         super().__init__()
         self._paths = paths
         self._interval_ms = interval_ms
-        self._files: list[list[Any]] = []  # [path, bytes handed out]
-        self._discovered = False
+        self._files: list[list[Any]] = []  # [path, bytes handed out, complete]
 
     def start(self) -> None:
         self._discover()
 
     def _discover(self) -> None:
-        known = {path for path, _ in self._files}
+        known = {path for path, _, _ in self._files}
         found: list[str] = []
         for path in self._paths:
             if path.is_dir():
@@ -74,35 +83,51 @@ class _FileEnumerator(SplitEnumerator):
                 found.append(str(path))
             elif self._interval_ms is None:
                 raise ProgramError(f"The input path {path} does not exist.")
-        self._files.extend([path, 0] for path in sorted(found) if path not in known)
-        self._discovered = True
+        self._files.extend([path, 0, False] for path in sorted(found) if path not in known)
 
     def split_count(self) -> int:
-        return len(self._files)
+        return max(1, len(self._files))  # an empty folder is one empty split
 
     def poll(self, max_records: int) -> list[SplitWork]:
-        if self._interval_ms is not None or not self._discovered:
+        if self._interval_ms is not None:
             self._discover()
         works: list[SplitWork] = []
-        budget = max(1, max_records // max(1, len(self._files))) * _READ_BYTES_PER_RECORD
+        budget = max(1, max_records // self.split_count()) * _READ_BYTES_PER_RECORD
         for split, entry in enumerate(self._files):
-            path, start = entry
-            end = self._line_end(path, start + budget)
+            path, start, complete = entry
+            if complete:
+                continue
+            end = self._readable_end(entry, start + budget)
             if end > start:
                 works.append(SplitWork(split, (path, start, end)))
                 entry[1] = end
         return works
 
-    def _line_end(self, path: str, wanted: int) -> int:
-        """The first line end at or after `wanted`; the end of the file if it comes first."""
-        size = os.path.getsize(path)
-        if wanted >= size:
-            # A monitored file may still be growing: its last, unfinished line waits.
-            return size if self._interval_ms is None else self._last_line_end(path, size)
-        with open(path, "rb") as file:
-            file.seek(wanted)
-            file.readline()
-            return file.tell()
+    def _readable_end(self, entry: list[Any], wanted: int) -> int:
+        """The first line end at or after `wanted`, or what there is of the file. Marks the file
+        complete when all of it has been given out."""
+        path, start, _ = entry
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            if start == 0:
+                raise
+            entry[2] = True  # read to where it was, then removed
+            return int(start)
+        if wanted < status.st_size:
+            with open(path, "rb") as file:
+                file.seek(wanted)
+                file.readline()
+                return file.tell()
+        if self._interval_ms is None or self._is_quiet(status):
+            entry[2] = True
+            return status.st_size
+        return self._last_line_end(path, status.st_size)
+
+    def _is_quiet(self, status: os.stat_result) -> bool:
+        assert self._interval_ms is not None
+        unchanged_ms = (time.time() - status.st_mtime) * 1000
+        return unchanged_ms > max(_QUIET_MS, 2 * self._interval_ms)
 
     @staticmethod
     def _last_line_end(path: str, size: int) -> int:
@@ -124,9 +149,9 @@ class _FileEnumerator(SplitEnumerator):
         self._files = [list(entry) for entry in position]
 
     def ended(self) -> list[bool]:
-        if self._interval_ms is not None:
-            return [False] * len(self._files)
-        return [start >= os.path.getsize(path) for path, start in self._files]
+        if not self._files:
+            return [self._interval_ms is None]
+        return [complete for _, _, complete in self._files]
 
     def next_poll_in_ms(self) -> int | None:
         return self._interval_ms
@@ -154,7 +179,7 @@ class FileSource(Source):
             "FileSource.for_bulk_file_format is not there yet: use for_record_stream_format."
         )
 
-    def create_enumerator(self, parallelism: int) -> SplitEnumerator:
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
         return _FileEnumerator(self._paths, self._interval_ms)
 
     def read(self, arguments: tuple[str, int, int]) -> Iterator[tuple[Any, int | None]]:
@@ -163,6 +188,8 @@ class FileSource(Source):
             file.seek(start)
             while start < end:
                 line = file.readline()
+                if not line:
+                    raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
                 start += len(line)
                 yield line.rstrip(b"\r\n").decode(self._charset), None
 
@@ -235,10 +262,9 @@ class RollingPolicy:
 
 
 class _FileWriter(SinkWriter):
-    def __init__(self, folder: Path, subtask: int, epoch: int, encoder: Encoder) -> None:
+    def __init__(self, folder: Path, subtask: int, epoch: Epoch, encoder: Encoder) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        name = f".{epoch}-{subtask}-{uuid.uuid4().hex}.inprogress"
-        self._path = folder / name
+        self._path = folder / f".{_stem(epoch)}-{subtask}-{uuid.uuid4().hex}{_UNFINISHED}"
         self._subtask = subtask
         self._encoder = encoder
         self._file = open(self._path, "wb")  # noqa: SIM115 (closed by prepare or abort)
@@ -255,6 +281,12 @@ class _FileWriter(SinkWriter):
     def abort(self) -> None:
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+
+def _stem(epoch: Epoch) -> str:
+    """Unlike that of any other job, sink or epoch that writes to the same folder."""
+    sink = hashlib.sha256(epoch.sink_uid.encode()).hexdigest()[:6]
+    return f"{epoch.job_id[:8]}{sink}-{epoch.number}"
 
 
 class FileSink(TwoPhaseSink):
@@ -279,17 +311,20 @@ class FileSink(TwoPhaseSink):
         if self._folder.exists() and not self._folder.is_dir():
             raise ProgramError(f"The output path {self._folder} is a file; give a folder.")
 
-    def create_writer(self, subtask: int, epoch: int) -> SinkWriter:
+    def create_writer(self, subtask: int, epoch: Epoch) -> SinkWriter:
         return _FileWriter(self._folder, subtask, epoch, self._encoder)
 
-    def commit(self, epoch: int, messages: list[tuple[int, str]]) -> None:
+    def commit(self, epoch: Epoch, messages: list[tuple[int, str]]) -> None:
+        prefix, suffix = self._config.get_part_prefix(), self._config.get_part_suffix()
         for subtask, name in messages:
-            prefix, suffix = self._config.get_part_prefix(), self._config.get_part_suffix()
-            final = self._folder / f"{prefix}-{subtask}-{epoch}{suffix}"
-            # An epoch that is committed already stays as it is: readers may have seen it.
-            if not final.exists():
+            final = self._folder / f"{prefix}-{_stem(epoch)}-{subtask}{suffix}"
+            if (self._folder / name).exists():  # else: committed before a crash
                 os.replace(self._folder / name, final)
-        for leftover in self._folder.glob(f".{epoch}-*.inprogress"):
+            elif not final.exists():
+                raise FileNotFoundError(
+                    f"{self._folder / name}, which epoch {epoch.number} wrote, is gone"
+                )
+        for leftover in self._folder.glob(f".{_stem(epoch)}-*{_UNFINISHED}"):
             leftover.unlink(missing_ok=True)
 
     class RowFormatBuilder:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import cloudpickle
+
 from millpond.errors import ProgramError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.output import OutputDelivery
-from millpond.runtime.task import codec
+from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.frames import SINK_LEVEL, Row
 from millpond.runtime.task.host import JobHost
@@ -30,7 +32,9 @@ def check_ends(plan: JobPlan) -> None:
             )
 
 
-class DirectExecutor:
+class DirectExecutors:
+    """The attempts at one job. State, positions and output live on from one to the next."""
+
     def __init__(
         self,
         plan: JobPlan,
@@ -39,47 +43,76 @@ class DirectExecutor:
     ) -> None:
         check_ends(plan)
         self._plan = plan
-        blob = codec.dumps(plan)
-        self._host = JobHost(blob)
-        self._sinks = SinkHost(blob)
-        self._logs: dict[tuple[int, int], MemoryLogStore] = {}
+        self._blob: bytes = cloudpickle.dumps(plan)
+        self.logs: dict[tuple[int, int], MemoryLogStore] = {}
         output = OutputDelivery(plan, collect)
         self.coordinator = (
             Coordinator(plan, None, output)
             if clock_ms is None
             else Coordinator(plan, None, output, clock_ms)
         )
+        self.epoch = 0
+        self.lanes: list[LanePlan] | None = None  # of the batch that is not complete yet
+        self._started = False
+
+    def start(self) -> None:
+        if not self._started:
+            self._started = True
+            self.coordinator.start()
+
+    def attempt(self, number: int) -> DirectExecutor:
+        return DirectExecutor(self, self._plan, self._blob, number)
+
+    def close(self, finished: bool) -> None:
+        self.coordinator.close()
+
+
+class DirectExecutor:
+    """One attempt: goes on with the batch at which the one before failed."""
+
+    def __init__(self, job: DirectExecutors, plan: JobPlan, blob: bytes, attempt: int) -> None:
+        self._job = job
+        self._plan = plan
+        self._host = JobHost(blob, attempt)
+        self._sinks = SinkHost(blob)
 
     def run(self) -> None:
-        coordinator = self.coordinator
-        coordinator.start()
-        try:
-            epoch = 0
-            while not coordinator.finished:
-                self._run_batch(epoch)
-                epoch += 1
-            self._host.close()
-            self._sinks.close()
-        finally:
-            coordinator.close()
+        coordinator = self._job.coordinator
+        self._job.start()
+        while not coordinator.finished:
+            self._run_batch()
+        self._host.close()
+        self._sinks.close()
 
     def cancel(self) -> None:
-        self.coordinator.cancel()
+        self._job.coordinator.cancel()
 
     def metrics(self) -> dict[str, Any]:
-        return self.coordinator.metrics
+        return self._job.coordinator.metrics
 
-    def _run_batch(self, epoch: int) -> None:
-        lanes = self.coordinator.plan(epoch)
-        assert lanes is not None
-        rows: list[Row] = []
-        for lane in lanes:
-            rows.extend(self._host.run_lane(lane))
-        for level in range(1, self._plan.levels + 1):
-            rows = self._run_level(level, rows)
-        rows = [row for row in rows if row[0] == SINK_LEVEL]
-        done = self._sinks.run(rows, epoch, lanes[0].processing_time_ms)
-        self.coordinator.complete(epoch, done)
+    def _run_batch(self) -> None:
+        job = self._job
+        if job.lanes is None:
+            job.lanes = job.coordinator.plan(job.epoch)
+        assert job.lanes is not None
+        try:
+            rows: list[Row] = []
+            for lane in job.lanes:
+                rows.extend(self._host.run_lane(lane))
+            for level in range(1, self._plan.levels + 1):
+                rows = self._run_level(level, rows)
+            rows = [row for row in rows if row[0] == SINK_LEVEL]
+            done = self._sinks.run(rows, job.epoch, job.lanes[0].processing_time_ms)
+        except BaseException:
+            for log in job.logs.values():
+                log.rollback()
+            raise
+        job.coordinator.complete(job.epoch, done)
+        for log in job.logs.values():
+            log.commit()
+        job.coordinator.commit_output()
+        job.epoch += 1
+        job.lanes = None
 
     def _run_level(self, level: int, rows: list[Row]) -> list[Row]:
         passed = [row for row in rows if row[0] != level]
@@ -88,6 +121,6 @@ class DirectExecutor:
             if row_level == level:
                 groups.setdefault(label, []).append(blob)
         for label, blobs in groups.items():
-            store = self._logs.setdefault((level, label), MemoryLogStore())
+            store = self._job.logs.setdefault((level, label), MemoryLogStore())
             passed.extend(self._host.run_label(level, label, blobs, store))
         return passed

@@ -26,9 +26,9 @@ from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.spark.level import SCHEMA, LevelProcessor
+from millpond.runtime.spark.main_classes import pack_plan
 from millpond.runtime.spark.session import job_session
 from millpond.runtime.spark.worker import JobRef, find_error, run_lane, run_sinks
-from millpond.runtime.task import codec
 from millpond.runtime.task.frames import SINK_LEVEL, Row
 from millpond.runtime.task.sink_pass import has_worker_sinks
 
@@ -37,25 +37,75 @@ class _Ended(Exception):
     """Leaves the query's callback when there is no further batch to run."""
 
 
-class SparkExecutor:
+class SparkExecutors:
+    """The attempts at one job: they share its folder (and the lock on it) and its output."""
+
     def __init__(
         self,
         plan: JobPlan,
         configuration: Configuration,
         session: Any,
         collect: Callable[[list[Any]], None] | None,
-        attempt: int,
     ) -> None:
         self._plan = plan
         self._session = session
-        self._folder = JobFolder.open(options.CHECKPOINT_DIR.read(configuration), plan.name)
+        self._checkpoint_dir = options.CHECKPOINT_DIR.read(configuration)
         self._retain = options.CHECKPOINT_RETAIN.read(configuration)
-        self.coordinator = Coordinator(plan, self._folder, OutputDelivery(plan, collect))
+        self._folder: JobFolder | None = None
+        self._output = OutputDelivery(plan, collect)
+
+    def attempt(self, number: int) -> SparkExecutor:
+        if self._folder is None:
+            self._folder = JobFolder.open(self._checkpoint_dir, self._plan.name)
+            identity = self._folder.check_identity(_identity(self._plan))
+            self._plan.settings["job_id"] = identity["job id"]
+        return SparkExecutor(self._plan, self._folder, self._session, self._output, number)
+
+    def close(self, finished: bool) -> None:
+        if self._folder is not None:
+            self._folder.close(delete=self._folder.temporary or (finished and not self._retain))
+
+
+def _identity(plan: JobPlan) -> dict[str, Any]:
+    """What must be the same for a program to go on in a folder: state is found by level and
+    ordinal, positions and watermarks by operator id, both laid out by the plan."""
+    operators = plan.operators
+    return {
+        "job id": plan.settings["job_id"],
+        "format": 1,
+        "parallelism": plan.parallelism,
+        "max parallelism by uid": {
+            operators[task.root].uid: task.max_parallelism
+            for task in plan.tasks.values()
+            if task.keyed
+        },
+        "sources and stateful operators": [
+            (operators[op].uid, operators[op].kind.value, op, task.level, task.ordinal)
+            for task in plan.tasks.values()
+            for op in dict.fromkeys([task.root, *task.origins])
+        ],
+        "sinks": [(sink.uid, sink.id) for sink in plan.sinks.values()],
+    }
+
+
+class SparkExecutor:
+    def __init__(
+        self,
+        plan: JobPlan,
+        folder: JobFolder,
+        session: Any,
+        output: OutputDelivery,
+        attempt: int,
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._session = session
+        self.coordinator = Coordinator(plan, folder, output)
         self._job = JobRef(
             uuid.uuid4().hex,
-            codec.dumps(plan),
+            pack_plan(plan),
             attempt,
-            str(self._folder.path),
+            str(folder.path),
             self.coordinator.lanes,
         )
         self._worker_sinks = has_worker_sinks(plan)
@@ -68,28 +118,15 @@ class SparkExecutor:
         return self.coordinator.metrics
 
     def run(self) -> None:
-        finished = False
         try:
-            self._folder.check_identity(self._identity())
             self.coordinator.start()
             if not self.coordinator.finished:
                 self._run_query()
-            finished = True
+            # The last batch is complete; if it is the crash after it that brought us here, its
+            # output may still be waiting.
+            self.coordinator.commit_output()
         finally:
             self.coordinator.close()
-            self._folder.close(delete=self._folder.temporary or (finished and not self._retain))
-
-    def _identity(self) -> dict[str, Any]:
-        return {
-            "format": 1,
-            "parallelism": self._plan.parallelism,
-            "max parallelism by uid": {
-                self._plan.operators[task.root].uid: task.max_parallelism
-                for task in self._plan.tasks.values()
-                if task.keyed
-            },
-            "levels": self._plan.levels,
-        }
 
     def _run_query(self) -> None:
         from pyspark.errors import PySparkException
@@ -101,9 +138,12 @@ class SparkExecutor:
             if self._failure is None:
                 self._failure = problem
         failure = self._failure
-        if isinstance(failure, _Ended):
-            return
-        if failure is not None:
+        if failure is None:
+            raise JobExecutionError(
+                "The Spark query was stopped from outside the job. Use JobClient.cancel() to stop "
+                "a job; started again it goes on where it was."
+            )
+        if not isinstance(failure, _Ended):
             raise explain(failure) from None
 
     def _start_query(self) -> Any:
@@ -131,7 +171,7 @@ class SparkExecutor:
     def _run_batch(self, frame: Any, epoch: int) -> None:
         """Called by Spark for each batch, before anything of it has run."""
         try:
-            if self.coordinator.finished:
+            if self.coordinator.finished and epoch > self.coordinator.last_epoch:
                 raise _Ended
             self.coordinator.plan(epoch)
             rows = self._collect_rows(frame, epoch)

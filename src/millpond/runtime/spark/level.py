@@ -50,6 +50,13 @@ class LevelProcessor(StatefulProcessor):
             handle.getMapState("log", "number INT", "row BINARY"),
         )
 
+    def close(self) -> None:
+        """Called after each batch and partition, and once on the driver, which has no host."""
+        host = self._job.known_host()
+        if host is not None and host.in_last_batch:
+            with reported_errors():
+                host.close_level(self._level)
+
     def handleInputRows(
         self,
         key: Any,

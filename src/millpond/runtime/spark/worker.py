@@ -37,6 +37,9 @@ class JobRef:
     def host(self) -> JobHost:
         return _cached(_hosts, self.run_id, lambda: JobHost(self.blob, self.attempt))
 
+    def known_host(self) -> JobHost | None:
+        return _hosts.get(self.run_id)
+
     def sink_host(self) -> SinkHost:
         return _cached(_sink_hosts, self.run_id, lambda: SinkHost(self.blob))
 
@@ -62,9 +65,10 @@ def run_lane(job: JobRef, tick: int) -> Iterator[Row]:
     epoch, lane = divmod(tick, job.lanes)
     path = f"{job.folder}/plans/{epoch}-{lane}.lane"
     with reported_errors():
+        host = job.host()  # first: the plan may hold objects of classes that come with the job
         with open(path, "rb") as file:
             plan = LanePlan.decode(file.read(), path)
-        yield from job.host().run_lane(plan)
+        yield from host.run_lane(plan)
 
 
 def run_sinks(

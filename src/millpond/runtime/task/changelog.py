@@ -68,26 +68,49 @@ class CachedState(NamedTuple):
 
 
 class MemoryLogStore:
-    """A log in memory, for the harness and the direct executor."""
+    """A log in memory, for the harness and the direct executor. What a batch writes counts when the
+    batch is committed; reads see it before."""
 
     def __init__(self) -> None:
         self._head: bytes | None = None
         self._rows: dict[int, bytes] = {}
+        self._before: tuple[bytes | None, dict[int, bytes | None]] | None = None
 
     def read_head(self) -> bytes | None:
         return self._head
 
     def write_head(self, head: bytes) -> None:
+        self._remember()
         self._head = head
 
     def read_row(self, number: int) -> bytes:
         return self._rows[number]
 
     def write_row(self, number: int, row: bytes) -> None:
+        self._remember()[1].setdefault(number, self._rows.get(number))
         self._rows[number] = row
 
     def delete_row(self, number: int) -> None:
+        self._remember()[1].setdefault(number, self._rows[number])
         del self._rows[number]
+
+    def commit(self) -> None:
+        self._before = None
+
+    def rollback(self) -> None:
+        if self._before is not None:
+            self._head, rows = self._before
+            for number, row in rows.items():
+                if row is None:
+                    self._rows.pop(number, None)
+                else:
+                    self._rows[number] = row
+            self._before = None
+
+    def _remember(self) -> tuple[bytes | None, dict[int, bytes | None]]:
+        if self._before is None:
+            self._before = (self._head, {})
+        return self._before
 
 
 def read_head(store: LogStore, where: str) -> LogHead:

@@ -11,8 +11,9 @@ Layout of every blob, version 1 (little endian):
     8       ...   payload: a pickle (protocol 5) of plain containers
 
 Pickle is what Python objects of undeclared type need; blobs are only ever read from the job's own
-shuffle and the job's own folder, which is private to its user. Objects of classes defined in the
-program's main script are pickled by value, since workers cannot import that script.
+shuffle and the job's own folder, which is private to its user. Classes are named, not included; see
+`runtime/spark/main_classes.py` for those of the main script. Only what cannot be named (a class made
+inside a function) is pickled by value.
 """
 
 from __future__ import annotations
@@ -49,16 +50,10 @@ class BlobKind(IntEnum):
 def dumps(value: Any) -> bytes:
     """Pickle, by value where a class cannot be imported elsewhere."""
     try:
-        data = pickle.dumps(value, 5)
+        return pickle.dumps(value, 5)
     except (pickle.PicklingError, AttributeError, TypeError):
-        return _by_value(value)
-    # Classes of the main script pickle by reference here, but no worker could resolve them.
-    return _by_value(value) if b"__main__" in data else data
-
-
-def _by_value(value: Any) -> bytes:
-    data: bytes = cloudpickle.dumps(value, 5)
-    return data
+        data: bytes = cloudpickle.dumps(value, 5)
+        return data
 
 
 loads = pickle.loads

@@ -37,7 +37,7 @@ from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.operators import WatermarkOperator, user_error
 from millpond.runtime.task.router import Router
 from millpond.runtime.task.task import Task
-from millpond.runtime.task.task_valve import TaskValve
+from millpond.runtime.task.task_valve import advance
 from millpond.runtime.task.timers import earliest
 from millpond.state.key_group_state import KeyGroupState
 
@@ -55,6 +55,7 @@ class JobHost:
         self._frame_records: int = self.plan.settings["frame_records"]
         self._tasks: dict[tuple[int, int], Task] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
+        self.in_last_batch = False
 
     # --- heads -----------------------------------------------------------------------------------
 
@@ -121,11 +122,13 @@ class JobHost:
         for origin in chain.task.origins:
             operator = chain.operators[origin]
             watermark, active = MIN_TIMESTAMP, True
-            if split.ended:
-                watermark = MAX_TIMESTAMP
-            elif isinstance(operator, WatermarkOperator):
+            if isinstance(operator, WatermarkOperator):
                 watermark = MIN_TIMESTAMP if self.plan.batch_mode else operator.watermark
                 active = operator.is_active(now_ms)
+            if split.ended and chain.root.plan.function.endless:
+                active = False  # other splits will come: this one only stops holding them back
+            elif split.ended:
+                watermark, active = MAX_TIMESTAMP, True
             ends.append(SplitEnd(origin, split.split, watermark, active))
         return ends
 
@@ -160,6 +163,7 @@ class JobHost:
             else:
                 controls.append(decode_control(blob))
         control = join_controls(controls)
+        self.in_last_batch = control.last_batch
         subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
         task = self._task(plan, subtask if plan.keyed else number)
         if not plan.keyed and not isinstance(task.chain.root, WatermarkOperator):
@@ -184,24 +188,22 @@ class JobHost:
         assert control.start is not None
         chain, plan = task.chain, task.chain.task
         router = chain.router
-        valve = TaskValve(plan, control.start)
+        start_clock = control.start.clock
+        end_clock = advance(plan, control.start, control.ends).clock
         now_ms = control.processing_time_ms
         router.begin(Part(-1, number), chain.subtask)
-        task.bind(state, valve.clock, now_ms)
+        task.bind(state, start_clock, now_ms)
         self._resume_watermarks(chain, state, now_ms)
         task.advance_processing_time(now_ms)
         inputs = self.plan.exchanges
         for place, frame, value, timestamp, key in merge(frames):
-            clock = valve.on_record(frame, place[0])
-            if clock > task.watermark:
-                task.advance_watermark(clock)
+            if place[0] > task.watermark:
+                task.advance_watermark(min(place[0], end_clock))
             index = inputs[frame.target].input_index
             task.process(index, key, value, timestamp, place[2], place[1])
-        for end in control.ends:
-            valve.on_end(end)
-        task.advance_watermark(valve.clock)
+        task.advance_watermark(end_clock)
         task.advance_processing_time(now_ms, after_records=True)
-        ended = valve.clock == MAX_TIMESTAMP
+        ended = end_clock == MAX_TIMESTAMP
         rows = router.take_rows()
         meta: dict[str, Any] = {}
         rows.extend(self._suspend_watermarks(chain, state, number, control, ended, meta))

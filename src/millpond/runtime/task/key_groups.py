@@ -65,13 +65,20 @@ def stable_hash(key: Any) -> int:
     if isinstance(
         key, (str, int, tuple)
     ):  # named tuples, IntEnum and such equal their plain values
-        base: Any = next(b for b in (str, int, tuple) if isinstance(key, b))
-        return stable_hash(base(key))
+        if isinstance(key, str):
+            return stable_hash(str.__str__(key))  # str() of an enum would be its name
+        return stable_hash(int(key) if isinstance(key, int) else tuple(key))
     if isinstance(key, enum.Enum):
         return zlib.crc32(f"{kind.__qualname__}.{key.name}".encode())
     if isinstance(key, decimal.Decimal):
-        whole = key.is_finite() and key == key.to_integral_value()
-        return stable_hash(int(key)) if whole else zlib.crc32(str(key.normalize()).encode())
+        if key.is_finite() and key == key.to_integral_value():
+            return stable_hash(int(key))
+        as_float = float(key)
+        return (
+            stable_hash(as_float) if as_float == key else zlib.crc32(f"{key.normalize()}".encode())
+        )
+    if isinstance(key, datetime.datetime) and key.tzinfo is not None:
+        key = key.astimezone(datetime.UTC)  # equal instants are equal keys
     if isinstance(key, (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)):
         return zlib.crc32(f"{kind.__name__}:{key}".encode())
     if isinstance(key, frozenset):

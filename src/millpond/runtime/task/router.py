@@ -34,11 +34,15 @@ class Router:
         self.subtask = 0
         self._renumber = task.level == 0
         self._sequence = 0
+        self._spread = 0
 
     def begin(self, part: Part, subtask: int) -> None:
         self.part = part
         self.subtask = subtask
         self._sequence = 0
+        # Counts on from a number that depends on the run, so that small runs spread, too; and is
+        # the same again when a batch is replayed.
+        self._spread = part.number
 
     def take_rows(self) -> list[Row]:
         """Everything packed since the last call."""
@@ -52,52 +56,54 @@ class Router:
         """The function that sends a record through an exchange."""
         target = self._plan.tasks[exchange.target_task]
         labels = [make_label(target.ordinal, number) for number in range(target.labels)]
-        choose = self._chooser(exchange, target)
-        keyed = exchange.kind is ExchangeKind.KEY
+        where = self._plan.operators[exchange.source_operator].name
+        choose = self._chooser(
+            exchange.kind, exchange.key_selector, exchange.partitioner, target.labels, where
+        )
         level, exchange_id = target.level, exchange.id
 
         def send(value: Any, timestamp: int | None) -> None:
             key, numbers = choose(value)
             for number in numbers:
-                self._add(level, exchange_id, labels[number], value, timestamp, key, keyed)
+                self._add(level, exchange_id, labels[number], value, timestamp, key)
 
         return send
 
     def sink_sender(self, sink: SinkPlan) -> Callable[[Any, int | None], None]:
         labels = [make_label(0, number) for number in range(sink.parallelism)]
-        rebalance = sink.exchange.kind is not ExchangeKind.FORWARD
-        whole = sink.exchange.kind is ExchangeKind.GLOBAL
+        exchange = sink.exchange
+        choose = self._chooser(
+            exchange.kind, exchange.key_selector, exchange.partitioner, len(labels), sink.name
+        )
 
         def send(value: Any, timestamp: int | None) -> None:
-            number = 0 if whole else self.place[2] if rebalance else self.subtask
-            label = labels[number % len(labels)]
-            self._add(SINK_LEVEL, sink.id, label, value, timestamp, None, False)
+            for number in choose(value)[1]:
+                self._add(SINK_LEVEL, sink.id, labels[number], value, timestamp, None)
 
         return send
 
     def _chooser(
-        self, exchange: ExchangePlan, target: TaskPlan
+        self, kind: ExchangeKind, key_selector: Any, partitioner: Any, count: int, where: str
     ) -> Callable[[Any], tuple[Any, Any]]:
         """value -> (key, numbers of the labels it goes to)."""
-        count = target.labels
-        if exchange.kind is ExchangeKind.KEY:
-            return _key_chooser(exchange.key_selector, count)
-        if exchange.kind is ExchangeKind.CUSTOM:
-            return _custom_chooser(exchange, count, self._plan)
-        if exchange.kind is ExchangeKind.BROADCAST:
+        if kind is ExchangeKind.KEY:
+            return _key_chooser(key_selector, count)
+        if kind is ExchangeKind.CUSTOM:
+            return _custom_chooser(key_selector, partitioner, count, where)
+        if kind is ExchangeKind.BROADCAST:
             everywhere = range(count)
             return lambda value: (None, everywhere)
-        if exchange.kind is ExchangeKind.GLOBAL:
+        if kind is ExchangeKind.GLOBAL:
             return lambda value: (None, (0,))
-        if exchange.kind is ExchangeKind.FORWARD:
+        if kind is ExchangeKind.FORWARD:
             return lambda value: (None, (self.subtask % count,))
-        if exchange.kind is ExchangeKind.SHUFFLE:
-            # Random, but the same again when a batch is replayed.
-            return lambda value: (
-                None,
-                (murmur_mix(self.place[2] * 31 + self.part.number) % count,),
-            )
-        return lambda value: (None, (self.place[2] % count,))
+        shuffled = kind is ExchangeKind.SHUFFLE
+
+        def next_one(value: Any) -> tuple[Any, Any]:
+            self._spread += 1
+            return None, ((murmur_mix(self._spread) if shuffled else self._spread) % count,)
+
+        return next_one
 
     def _add(
         self,
@@ -107,7 +113,6 @@ class Router:
         value: Any,
         timestamp: int | None,
         key: Any,
-        keyed: bool,
     ) -> None:
         address = (level, target, label, self.part)
         builder = self._builders.get(address)
@@ -159,19 +164,16 @@ def _key_chooser(selector: Any, max_parallelism: int) -> Callable[[Any], tuple[A
 
 
 def _custom_chooser(
-    exchange: ExchangePlan, count: int, plan: JobPlan
+    selector: Any, partitioner: Any, count: int, where: str
 ) -> Callable[[Any], tuple[Any, Any]]:
-    selector, partitioner = exchange.key_selector, exchange.partitioner
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
     partition = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
 
     def choose(value: Any) -> tuple[Any, Any]:
         number = partition(get_key(value), count)
         if not 0 <= number < count:
-            name = plan.operators[exchange.source_operator].name
             raise ProgramError(
-                f"partition_custom after operator '{name}' returned {number}; it must return 0 to "
-                f"{count - 1}."
+                f"partition_custom at '{where}' returned {number}; it must return 0 to {count - 1}."
             )
         return None, (number,)
 

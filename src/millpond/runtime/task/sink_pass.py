@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from millpond.datastream.connectors.base import TwoPhaseSink
+from millpond.datastream.connectors.base import Epoch, TwoPhaseSink
 from millpond.datastream.functions import Function, SinkContext
 from millpond.plan.graph import OperatorKind, SinkKind
 from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
@@ -79,8 +79,10 @@ class SinkHost:
         return passed
 
     def _write(self, sink: SinkPlan, subtask: int, frames: list[Frame], context: _Context) -> Any:
-        two_phase = isinstance(sink.function, TwoPhaseSink)
-        writer = sink.function.create_writer(subtask, context.epoch()) if two_phase else None
+        writer = None
+        if isinstance(sink.function, TwoPhaseSink):
+            epoch = Epoch(context.epoch(), self.plan.settings["job_id"], sink.uid)
+            writer = sink.function.create_writer(subtask, epoch)
         write = writer.write if writer is not None else sink.function.invoke
         value = None
         try:

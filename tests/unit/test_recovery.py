@@ -1,0 +1,283 @@
+"""Crashes between any two steps of a batch, without Spark: a stand-in commits logs as Spark does.
+
+(The same with real processes and kill -9 is in tests/faults.)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from millpond.common import Encoder, RestartStrategies, Types, WatermarkStrategy
+from millpond.datastream import (
+    DataStream,
+    KeyedProcessFunction,
+    RuntimeContext,
+    SourceFunction,
+    StreamExecutionEnvironment,
+)
+from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig
+from millpond.datastream.state import ValueStateDescriptor
+from millpond.errors import IncompatibleCheckpointError
+from millpond.plan.physical import JobPlan
+from millpond.runtime.coordinator import Coordinator
+from millpond.runtime.job_folder import JobFolder
+from millpond.runtime.jobs import plan_job
+from millpond.runtime.output import OutputDelivery
+from millpond.runtime.spark.executor import _identity
+from millpond.runtime.task.batch import LanePlan
+from millpond.runtime.task.changelog import MemoryLogStore
+from millpond.runtime.task.frames import SINK_LEVEL, Row
+from millpond.runtime.task.host import JobHost
+from millpond.runtime.task.sink_pass import SinkHost
+from millpond.testing import FAIL, MarkedSource, direct_environment
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+class StandInForSpark:
+    """What survives a crash besides the job folder: committed logs and the last committed batch."""
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[int, int], MemoryLogStore] = {}
+        self.committed = -1
+
+    def run(self, plan: JobPlan, checkpoints: Path, crash: tuple[int, str] | None) -> None:
+        """One life of the driver: until the job is finished or crashes."""
+        folder = JobFolder.open(str(checkpoints), plan.name)
+        try:
+            identity = folder.check_identity(_identity(plan))
+            plan.settings["job_id"] = identity["job id"]
+            coordinator = Coordinator(plan, folder, OutputDelivery(plan), lambda: 0)
+            coordinator.start()
+            try:
+                self._run_batches(plan, folder, coordinator, crash)
+            finally:
+                coordinator.close()
+            folder.close(delete=True)
+        finally:
+            for log in self.logs.values():
+                log.rollback()
+            folder.close(delete=False)
+
+    def _run_batches(
+        self, plan: JobPlan, folder: JobFolder, coordinator: Coordinator, crash: Any
+    ) -> None:
+        blob = cloudpickle.dumps(plan)
+        host, sinks = JobHost(blob), SinkHost(blob)
+        while not (coordinator.finished and self.committed >= coordinator.last_epoch):
+            epoch = self.committed + 1
+            coordinator.plan(epoch)
+            _die(crash, epoch, "planned")
+            rows: list[Row] = []
+            for lane in range(coordinator.lanes):
+                path = folder.lane_path(epoch, lane)
+                rows.extend(host.run_lane(LanePlan.decode(path.read_bytes(), str(path))))
+            for level in range(1, plan.levels + 1):
+                rows = self._run_level(host, level, rows)
+            rows = [row for row in rows if row[0] == SINK_LEVEL]
+            done = sinks.run(rows, epoch, coordinator.planned_time_ms)
+            _die(crash, epoch, "ran")
+            coordinator.complete(epoch, done)
+            _die(crash, epoch, "completed")
+            for log in self.logs.values():
+                log.commit()
+            self.committed = epoch
+            _die(crash, epoch, "committed")
+        coordinator.commit_output()
+
+    def _run_level(self, host: JobHost, level: int, rows: list[Row]) -> list[Row]:
+        passed = [row for row in rows if row[0] != level]
+        groups: dict[int, list[bytes]] = {}
+        for row_level, label, blob in rows:
+            if row_level == level:
+                groups.setdefault(label, []).append(blob)
+        for label, blobs in groups.items():
+            store = self.logs.setdefault((level, label), MemoryLogStore())
+            passed.extend(host.run_label(level, label, blobs, store))
+        return passed
+
+
+def _die(crash: tuple[int, str] | None, epoch: int, point: str) -> None:
+    if crash == (epoch, point):
+        raise Crash
+
+
+class Count(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+        self.seen = runtime_context.get_metrics_group().counter("seen")
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        self.seen.inc()
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(value + 3)
+        yield (value, self.count.value())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ("timer", timestamp)
+
+
+class Numbers(SourceFunction):
+    deterministic = True
+
+    def run(self, ctx: Any) -> None:
+        for number in range(12):
+            ctx.collect(number)
+
+
+def sink(folder: Path, prefix: str = "part") -> FileSink:
+    config = OutputFileConfig.builder().with_part_prefix(prefix).build()
+    builder = FileSink.for_row_format(str(folder), Encoder.simple_string_encoder())
+    return builder.with_output_file_config(config).build()
+
+
+def lines(folder: Path) -> list[str]:
+    return sorted(
+        line
+        for path in folder.iterdir()
+        for line in path.read_text().splitlines()
+        if not path.name.startswith(".")
+    )
+
+
+Source = Callable[[StreamExecutionEnvironment], DataStream]
+SOURCES: dict[str, Source] = {
+    "collection": lambda env: env.from_collection(list(range(12))),
+    "function": lambda env: env.add_source(Numbers()),
+}
+
+
+def job(source: str, output: Path) -> JobPlan:
+    environment = direct_environment({"parallelism.default": 2, "millpond.batch.max-records": 3})
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda number, _: number
+    )
+    numbers = SOURCES[source](environment).assign_timestamps_and_watermarks(strategy)
+    counted = numbers.key_by(lambda number: number % 3).process(Count()).uid("count").name("count")
+    counted.sink_to(sink(output))
+    # Where a record goes is not the same when a batch runs again: only what was prepared counts.
+    anywhere = counted.partition_custom(lambda _, n: random.randrange(n), lambda event: event)
+    anywhere.sink_to(sink(output, "any"))
+    return plan_job(
+        environment._pending_graph(), environment._configuration, environment.get_config(), "job"
+    )
+
+
+@pytest.mark.parametrize("point", ["planned", "ran", "completed", "committed"])
+@pytest.mark.parametrize("epoch", [0, 1, 3])
+@pytest.mark.parametrize("source", SOURCES)
+def test_crash_between_any_two_steps_changes_nothing(
+    source: str, epoch: int, point: str, tmp_path: Path
+) -> None:
+    """E42, E43: also for functions that do not give the same result twice."""
+    undisturbed = StandInForSpark()
+    undisturbed.run(job("collection", tmp_path / "expected"), tmp_path / "a", None)
+    spark = StandInForSpark()
+    plan = job(source, tmp_path / "output")
+    try:
+        spark.run(plan, tmp_path / "b", (epoch, point))
+        crashed = False  # a function source may end in fewer batches
+    except Crash:
+        crashed = True
+        spark.run(job(source, tmp_path / "output"), tmp_path / "b", None)
+    assert crashed or source == "function"
+    assert lines(tmp_path / "output") == lines(tmp_path / "expected")
+    assert len(lines(tmp_path / "output")) == 2 * 24
+    assert not [path for path in (tmp_path / "output").iterdir() if path.name.startswith(".")]
+
+
+def test_metrics_of_a_replayed_batch_count_once(tmp_path: Path) -> None:
+    spark, plan = StandInForSpark(), job("collection", tmp_path / "output")
+    with pytest.raises(Crash):
+        spark.run(plan, tmp_path / "jobs", (1, "completed"))
+    folder = JobFolder.open(str(tmp_path / "jobs"), "job")
+    coordinator = Coordinator(plan, folder, OutputDelivery(plan))
+    coordinator.start()
+    assert coordinator.metrics == {"count.seen": 6}
+    coordinator.plan(1)
+    assert coordinator.metrics == {"count.seen": 3}
+    folder.close(delete=True)
+
+
+def test_second_run_of_a_program_adds_files(tmp_path: Path) -> None:
+    for _ in range(2):
+        StandInForSpark().run(job("collection", tmp_path / "out"), tmp_path / "jobs", None)
+    assert len(lines(tmp_path / "out")) == 2 * 2 * 24
+
+
+def test_another_program_is_refused_in_the_same_folder(tmp_path: Path) -> None:
+    def swapped(first: str, second: str) -> JobPlan:
+        environment = direct_environment()
+        numbers = environment.from_collection([1])
+        for uid in (first, second):
+            numbers.key_by(lambda n: n).sum().uid(uid).print()
+        return plan_job(
+            environment._pending_graph(),
+            environment._configuration,
+            environment.get_config(),
+            "job",
+        )
+
+    folder = JobFolder.open(str(tmp_path), "job")
+    folder.check_identity(_identity(swapped("counts", "alerts")))
+    folder.check_identity(_identity(swapped("counts", "alerts")))
+    with pytest.raises(IncompatibleCheckpointError, match="written by another program"):
+        folder.check_identity(_identity(swapped("alerts", "counts")))
+    folder.close(delete=True)
+
+
+def test_lost_epoch_is_refused(tmp_path: Path) -> None:
+    spark = StandInForSpark()
+    with pytest.raises(Crash):
+        spark.run(job("collection", tmp_path / "out"), tmp_path / "jobs", (2, "committed"))
+    for path in (tmp_path / "jobs" / "job" / "epochs").iterdir():
+        if path.stem in ("1", "2"):
+            path.unlink()
+    with pytest.raises(IncompatibleCheckpointError, match="Spark wants to run batch 3"):
+        spark.run(job("collection", tmp_path / "out"), tmp_path / "jobs", None)
+
+
+class Flagged(SourceFunction):
+    """The usual shape: a flag that cancel() clears."""
+
+    def __init__(self) -> None:
+        self.running = True
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.name = runtime_context.get_task_name()
+
+    def run(self, ctx: Any) -> None:
+        number = 0
+        while self.running and number < 50:
+            ctx.collect((self.name, number))
+            number += 1
+
+    def cancel(self) -> None:
+        self.running = False
+
+
+def test_restarted_job_goes_on_where_it_failed_in_the_same_process(tmp_path: Path) -> None:
+    environment = direct_environment({"millpond.batch.max-records": 2})
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))
+    source = MarkedSource([1, 2, 3, FAIL, 4, FAIL, 5], tmp_path)
+    numbers = environment.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+    sums = numbers.key_by(lambda _: 0).reduce(lambda a, b: a + b)
+    assert list(sums.execute_and_collect()) == [1, 3, 6, 10, 15]
+
+
+def test_source_function_is_opened_and_its_flag_is_its_own() -> None:
+    environment = direct_environment()
+    function = Flagged()
+    stream = environment.add_source(function, "flagged")
+    assert len(list(stream.execute_and_collect())) == 50
+    assert function.running
+    again = environment.add_source(function, "again").map(lambda pair: pair[0])
+    assert set(again.execute_and_collect()) == {"again"}
