@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ from millpond.testing import CUT, KILL_DRIVER, KILL_WORKER, MarkedSource
 
 BATCHES = 8
 VIEWS_PER_BATCH = 30
+
+
+@dataclass(frozen=True)
+class User:
+    """A key whose class is the main script's: state must be found by it after a restart."""
+
+    name: str
 
 
 class CountViews(KeyedProcessFunction):
@@ -57,7 +65,7 @@ class CountViews(KeyedProcessFunction):
             self.counts.put(ad, count)
         else:
             self.counts.remove(ad)
-        yield ("aged", ctx.get_current_key(), ad, count)
+        yield ("aged", ctx.get_current_key().name, ad, count)
 
 
 def records(kill_driver: bool, kill_worker: bool) -> list[Any]:
@@ -95,7 +103,7 @@ def main(settings: dict[str, Any]) -> None:
     )
     events = (
         environment.from_source(source, strategy, "views")
-        .key_by(lambda view: view[0])
+        .key_by(lambda view: User(view[0]))
         .process(CountViews(settings.get("kill_at"), settings["marks"]))
         .uid("count")
     )

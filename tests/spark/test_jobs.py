@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from millpond.common import Duration, Encoder, JobStatus, Types, WatermarkStrategy
 from millpond.datastream import (
@@ -22,7 +21,13 @@ from millpond.datastream import (
 )
 from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from millpond.datastream.state import ValueStateDescriptor
-from millpond.errors import CheckpointInUseError, IncompatibleCheckpointError, UserFunctionError
+from millpond.errors import (
+    CheckpointInUseError,
+    IncompatibleCheckpointError,
+    JobExecutionError,
+    UserFunctionError,
+)
+from millpond.runtime.spark.session import get_session, job_session
 from millpond.runtime.task.labels import make_label, spark_hash
 from tests.conftest import MakeEnvironment
 from tests.programs.catalogue import three_stages
@@ -45,8 +50,6 @@ def text_sink(folder: Path) -> FileSink:
 
 def test_labels_go_to_the_partitions_we_choose(spark_environment: MakeEnvironment) -> None:
     """Key group k of n partitions is worked on in partition k mod n, without a partitioner."""
-    from millpond.runtime.spark.session import get_session
-
     session = get_session(spark_environment()._configuration)
     labels = [(number, make_label(ordinal, number)) for ordinal in (0, 3) for number in range(40)]
     rows = session.createDataFrame(labels, "number INT, label INT")
@@ -59,8 +62,15 @@ def test_labels_go_to_the_partitions_we_choose(spark_environment: MakeEnvironmen
 
 
 def test_three_stages_two_inputs_three_sinks_are_one_query(
-    spark_environment: MakeEnvironment, tmp_path: Path
+    spark_environment: MakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sessions: list[Any] = []
+
+    def recorded(*arguments: Any) -> Any:
+        sessions.append(job_session(*arguments))
+        return sessions[-1]
+
+    monkeypatch.setattr("millpond.runtime.spark.executor.job_session", recorded)
     environment = spark_environment(millpond__batch__max_records=3)
     streams = three_stages(environment)
     for number, stream in enumerate(streams):
@@ -72,11 +82,10 @@ def test_three_stages_two_inputs_three_sinks_are_one_query(
     for text in ("one Spark query, 4 passes", "pass 3: keyed state", "side output aged"):
         assert text in drawing
     client = environment.execute_async("three stages")
-    session = SparkSession.getActiveSession()
-    assert session is not None
     queries = set()
     while not client.get_job_execution_result().done():
-        queries.update(query.id for query in session.streams.active)
+        for session in sessions:
+            queries.update(query.id for query in session.streams.active)
         time.sleep(0.01)
     client.get_job_execution_result().result()
     assert len(queries) == 1
@@ -210,6 +219,37 @@ def _wait_for(condition: Any, timeout_s: float = 60) -> None:
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.02)
+
+
+def test_query_stopped_from_outside_is_a_failure_and_keeps_its_folder(
+    spark_environment: MakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions: list[Any] = []
+
+    def recorded(*arguments: Any) -> Any:
+        sessions.append(job_session(*arguments))
+        return sessions[-1]
+
+    monkeypatch.setattr("millpond.runtime.spark.executor.job_session", recorded)
+    environment = spark_environment(
+        execution__checkpointing__dir=str(tmp_path), millpond__batch__interval_ms=100
+    )
+    environment.add_source(_Endless()).print()
+    client = environment.execute_async("stopped")
+    epochs = tmp_path / "stopped" / "epochs"
+    _wait_for(lambda: epochs.exists() and any(epochs.iterdir()))
+    sessions[0].streams.active[0].stop()
+    problem = client.get_job_execution_result().exception()
+    assert isinstance(problem, JobExecutionError)
+    assert client.get_job_status().result() is JobStatus.FAILED
+    assert any(epochs.iterdir())
+
+
+class _Endless(SourceFunction):
+    def run(self, ctx: Any) -> None:
+        while not ctx.is_cancelled():
+            ctx.collect("x")
+            time.sleep(0.02)
 
 
 def test_second_job_on_the_same_checkpoint_is_refused(

@@ -145,6 +145,58 @@ def test_idle_split_is_left_out_and_counts_again_when_it_speaks() -> None:
     assert [[time for time, _ in batch] for batch in batches[:3]] == [[], [], [5, 10, 20]]
 
 
+class Sequence(KeyedProcessFunction):
+    """Everything that happens to a key, in order; a timer 10 ms after each record."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(value + 10)
+        yield ("record", value)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ("timer", timestamp)
+
+
+def test_splits_in_step_give_the_same_in_one_batch_and_in_many() -> None:
+    """E22: a key whose records come from one split still sees time pass with the other."""
+
+    def happened(steps: list[dict[int, list[Any]]]) -> list[Any]:
+        clock = ManualClock(0)
+        environment = direct_environment({"parallelism.default": 2})
+        strategy = stamped(WatermarkStrategy.for_monotonous_timestamps())
+        stream = environment.from_source(Steps(steps, 2, clock), strategy, "steps")
+        # odd times come from split 1 and belong to another key
+        batches = run(environment, stream.key_by(lambda v: v % 2).process(Sequence()), clock)
+        return [value for batch in batches for value in batch if value[1] % 2 == 0]
+
+    times = range(0, 400, 100)
+    many = [{0: [time], 1: [time + 1]} for time in times]
+    one = [{0: list(times), 1: [time + 1 for time in times]}]
+    expected = [("record", 0), ("record", 100), ("timer", 10), ("record", 200), ("timer", 110)]
+    assert happened(many)[:5] == expected
+    assert happened(one) == happened(many)
+
+
+def test_new_split_holds_the_clock_until_it_has_caught_up() -> None:
+    clock = ManualClock(0)
+    environment = direct_environment()
+    source = Steps([{0: [10]}, {0: [50]}, {0: [90]}, {1: [60]}, {0: [95]}], 1, clock)
+
+    class Growing(_StepsEnumerator):
+        def split_count(self) -> int:
+            return 1 if self._next < 3 else 2
+
+        def ended(self) -> list[bool]:
+            return [self._next >= len(source.steps)] * self.split_count()
+
+    source.create_enumerator = lambda parallelism, context: Growing(source)  # type: ignore[method-assign]
+    strategy = stamped(WatermarkStrategy.for_monotonous_timestamps())
+    stream = environment.from_source(source, strategy, "steps")
+    batches = run(environment, stream.key_by(lambda v: 0).process(Watermarks()), clock)
+    fired = [[time for time, _ in batch] for batch in batches]
+    # the second split appears with the third batch: the clock stays at 49, then follows it to 59
+    assert fired[:4] == [[], [10], [], [50]]
+
+
 class Punctuated(WatermarkGenerator):
     """Every tenth value is a watermark."""
 

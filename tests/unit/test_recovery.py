@@ -24,12 +24,12 @@ from millpond.datastream import (
 from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.errors import IncompatibleCheckpointError
+from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.jobs import plan_job
 from millpond.runtime.output import OutputDelivery
-from millpond.runtime.spark.executor import _identity
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.frames import SINK_LEVEL, Row
@@ -53,7 +53,7 @@ class StandInForSpark:
         """One life of the driver: until the job is finished or crashes."""
         folder = JobFolder.open(str(checkpoints), plan.name)
         try:
-            identity = folder.check_identity(_identity(plan))
+            identity = folder.checkcheckpoint_identity(checkpoint_identity(plan))
             plan.settings["job_id"] = identity["job id"]
             coordinator = Coordinator(plan, folder, OutputDelivery(plan), lambda: 0)
             coordinator.start()
@@ -227,10 +227,10 @@ def test_another_program_is_refused_in_the_same_folder(tmp_path: Path) -> None:
         )
 
     folder = JobFolder.open(str(tmp_path), "job")
-    folder.check_identity(_identity(swapped("counts", "alerts")))
-    folder.check_identity(_identity(swapped("counts", "alerts")))
+    folder.checkcheckpoint_identity(checkpoint_identity(swapped("counts", "alerts")))
+    folder.checkcheckpoint_identity(checkpoint_identity(swapped("counts", "alerts")))
     with pytest.raises(IncompatibleCheckpointError, match="written by another program"):
-        folder.check_identity(_identity(swapped("alerts", "counts")))
+        folder.checkcheckpoint_identity(checkpoint_identity(swapped("alerts", "counts")))
     folder.close(delete=True)
 
 

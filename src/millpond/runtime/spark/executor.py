@@ -21,6 +21,7 @@ from typing import Any
 from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.errors import JobCancelledError, JobExecutionError, MillpondError
+from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
@@ -57,35 +58,13 @@ class SparkExecutors:
     def attempt(self, number: int) -> SparkExecutor:
         if self._folder is None:
             self._folder = JobFolder.open(self._checkpoint_dir, self._plan.name)
-            identity = self._folder.check_identity(_identity(self._plan))
+            identity = self._folder.check_identity(checkpoint_identity(self._plan))
             self._plan.settings["job_id"] = identity["job id"]
         return SparkExecutor(self._plan, self._folder, self._session, self._output, number)
 
     def close(self, finished: bool) -> None:
         if self._folder is not None:
             self._folder.close(delete=self._folder.temporary or (finished and not self._retain))
-
-
-def _identity(plan: JobPlan) -> dict[str, Any]:
-    """What must be the same for a program to go on in a folder: state is found by level and
-    ordinal, positions and watermarks by operator id, both laid out by the plan."""
-    operators = plan.operators
-    return {
-        "job id": plan.settings["job_id"],
-        "format": 1,
-        "parallelism": plan.parallelism,
-        "max parallelism by uid": {
-            operators[task.root].uid: task.max_parallelism
-            for task in plan.tasks.values()
-            if task.keyed
-        },
-        "sources and stateful operators": [
-            (operators[op].uid, operators[op].kind.value, op, task.level, task.ordinal)
-            for task in plan.tasks.values()
-            for op in dict.fromkeys([task.root, *task.origins])
-        ],
-        "sinks": [(sink.uid, sink.id) for sink in plan.sinks.values()],
-    }
 
 
 class SparkExecutor:
