@@ -53,7 +53,7 @@ class StandInForSpark:
         """One life of the driver: until the job is finished or crashes."""
         folder = JobFolder.open(str(checkpoints), plan.name)
         try:
-            identity = folder.checkcheckpoint_identity(checkpoint_identity(plan))
+            identity = folder.check_identity(checkpoint_identity(plan))
             plan.settings["job_id"] = identity["job id"]
             coordinator = Coordinator(plan, folder, OutputDelivery(plan), lambda: 0)
             coordinator.start()
@@ -227,10 +227,10 @@ def test_another_program_is_refused_in_the_same_folder(tmp_path: Path) -> None:
         )
 
     folder = JobFolder.open(str(tmp_path), "job")
-    folder.checkcheckpoint_identity(checkpoint_identity(swapped("counts", "alerts")))
-    folder.checkcheckpoint_identity(checkpoint_identity(swapped("counts", "alerts")))
+    folder.check_identity(checkpoint_identity(swapped("counts", "alerts")))
+    folder.check_identity(checkpoint_identity(swapped("counts", "alerts")))
     with pytest.raises(IncompatibleCheckpointError, match="written by another program"):
-        folder.checkcheckpoint_identity(checkpoint_identity(swapped("alerts", "counts")))
+        folder.check_identity(checkpoint_identity(swapped("alerts", "counts")))
     folder.close(delete=True)
 
 
