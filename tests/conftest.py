@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,32 @@ def spark_settings() -> Iterator[dict[str, Any]]:
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of Spark's workers, not of the tests
     yield {"millpond.master": "local[2]"}
     stop_session()
+
+
+def delivered_lines(folder: Path) -> list[str]:
+    """The lines of a file sink's finished files."""
+    return sorted(
+        line
+        for path in folder.iterdir()
+        for line in path.read_text().splitlines()
+        if not path.name.startswith(".")
+    )
+
+
+@pytest.fixture
+def job_sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The Spark sessions that jobs of this test run in."""
+    from millpond.runtime.spark import executor
+    from millpond.runtime.spark.session import job_session
+
+    sessions: list[Any] = []
+
+    def recorded(*arguments: Any) -> Any:
+        sessions.append(job_session(*arguments))
+        return sessions[-1]
+
+    monkeypatch.setattr(executor, "job_session", recorded)
+    return sessions
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import delivered_lines
+
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 TIMEOUT_S = 180
 
@@ -67,15 +69,7 @@ class JobRun:
 
 
 def delivered(folder: Path) -> dict[str, list[str]]:
-    return {
-        name: sorted(
-            line
-            for path in (folder / "output" / name).iterdir()
-            for line in path.read_text().splitlines()
-            if not path.name.startswith(".")
-        )
-        for name in ("events", "totals")
-    }
+    return {name: delivered_lines(folder / "output" / name) for name in ("events", "totals")}
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ python -m tests.spark.run_programs MASTER CHECKPOINT_DIR
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import sys
@@ -20,13 +21,14 @@ def main(master: str, checkpoints: str) -> None:
     results = {}
     package = Path(checkpoints) / "modules"
     shutil.copytree(Path(__file__).parent.parent, package / "tests")
-    for name, (build, _) in PROGRAMS.items():
+    ways = itertools.cycle([(1, 1000), (4, 3)])  # parallelism, records per batch
+    for (name, (build, _)), (parallelism, records) in zip(PROGRAMS.items(), ways, strict=False):
         environment = StreamExecutionEnvironment.get_execution_environment(
             Configuration.from_dict(
                 {
                     "millpond.master": master,
-                    "parallelism.default": 2,
-                    "millpond.batch.max-records": 6,
+                    "parallelism.default": parallelism,
+                    "millpond.batch.max-records": records,
                     "execution.checkpointing.dir": checkpoints,
                     "spark.executor.memory": "512m",
                 }

@@ -27,21 +27,12 @@ from millpond.errors import (
     JobExecutionError,
     UserFunctionError,
 )
-from millpond.runtime.spark.session import get_session, job_session
+from millpond.runtime.spark.session import get_session
 from millpond.runtime.task.labels import make_label, spark_hash
-from tests.conftest import MakeEnvironment
+from tests.conftest import MakeEnvironment, delivered_lines
 from tests.programs.catalogue import three_stages
 
 pytestmark = pytest.mark.spark
-
-
-def lines(folder: Path) -> list[str]:
-    return sorted(
-        line
-        for path in folder.iterdir()
-        for line in path.read_text().splitlines()
-        if not path.name.startswith(".")
-    )
 
 
 def text_sink(folder: Path) -> FileSink:
@@ -62,15 +53,8 @@ def test_labels_go_to_the_partitions_we_choose(spark_environment: MakeEnvironmen
 
 
 def test_three_stages_two_inputs_three_sinks_are_one_query(
-    spark_environment: MakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_environment: MakeEnvironment, tmp_path: Path, job_sessions: list[Any]
 ) -> None:
-    sessions: list[Any] = []
-
-    def recorded(*arguments: Any) -> Any:
-        sessions.append(job_session(*arguments))
-        return sessions[-1]
-
-    monkeypatch.setattr("millpond.runtime.spark.executor.job_session", recorded)
     environment = spark_environment(millpond__batch__max_records=3)
     streams = three_stages(environment)
     for number, stream in enumerate(streams):
@@ -84,14 +68,41 @@ def test_three_stages_two_inputs_three_sinks_are_one_query(
     client = environment.execute_async("three stages")
     queries = set()
     while not client.get_job_execution_result().done():
-        for session in sessions:
+        for session in job_sessions:
             queries.update(query.id for query in session.streams.active)
         time.sleep(0.01)
     client.get_job_execution_result().result()
     assert len(queries) == 1
-    assert len(lines(tmp_path / "0")) == 22
-    assert len(lines(tmp_path / "1")) == 11
-    assert len(lines(tmp_path / "2")) == 1
+    assert len(delivered_lines(tmp_path / "0")) == 22
+    assert len(delivered_lines(tmp_path / "1")) == 11
+    assert len(delivered_lines(tmp_path / "2")) == 1
+
+
+class _Grow(KeyedProcessFunction):
+    """Keeps 3 MB per key in one value and a little in another state."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.text = runtime_context.get_state(ValueStateDescriptor("text", Types.STRING()))
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        text = (self.text.value() or "") + value * 1_000_000
+        self.text.update(text)
+        self.count.update((self.count.value() or 0) + 1)
+        yield (len(text), text[0], text[-1], self.count.value())
+
+
+def test_values_of_megabytes_survive_between_batches_and_workers(
+    spark_environment: MakeEnvironment,
+) -> None:
+    """Larger than what Spark's state server once read in one piece, so cut into chunks."""
+    environment = spark_environment(millpond__batch__max_records=1)
+    stream = environment.from_collection(list("abc")).key_by(lambda _: 0).process(_Grow())
+    assert list(stream.execute_and_collect()) == [
+        (1_000_000, "a", "a", 1),
+        (2_000_000, "a", "b", 2),
+        (3_000_000, "a", "c", 3),
+    ]
 
 
 class _Numbers(SourceFunction):
@@ -193,12 +204,12 @@ def test_cancelled_job_ends_and_can_go_on_later(
 
     (tmp_path / "numbers").write_text("5\n")
     client = start()
-    _wait_for(lambda: (tmp_path / "out").exists() and "5" in lines(tmp_path / "out"))
+    _wait_for(lambda: (tmp_path / "out").exists() and "5" in delivered_lines(tmp_path / "out"))
     client.cancel().result()
     assert client.get_job_status().result() is JobStatus.CANCELED
     (tmp_path / "numbers").write_text("7\n")
     client = start()
-    _wait_for(lambda: "12" in lines(tmp_path / "out"))
+    _wait_for(lambda: "12" in delivered_lines(tmp_path / "out"))
     client.cancel().result()
 
 
@@ -222,15 +233,8 @@ def _wait_for(condition: Any, timeout_s: float = 60) -> None:
 
 
 def test_query_stopped_from_outside_is_a_failure_and_keeps_its_folder(
-    spark_environment: MakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_environment: MakeEnvironment, tmp_path: Path, job_sessions: list[Any]
 ) -> None:
-    sessions: list[Any] = []
-
-    def recorded(*arguments: Any) -> Any:
-        sessions.append(job_session(*arguments))
-        return sessions[-1]
-
-    monkeypatch.setattr("millpond.runtime.spark.executor.job_session", recorded)
     environment = spark_environment(
         execution__checkpointing__dir=str(tmp_path), millpond__batch__interval_ms=100
     )
@@ -238,7 +242,7 @@ def test_query_stopped_from_outside_is_a_failure_and_keeps_its_folder(
     client = environment.execute_async("stopped")
     epochs = tmp_path / "stopped" / "epochs"
     _wait_for(lambda: epochs.exists() and any(epochs.iterdir()))
-    sessions[0].streams.active[0].stop()
+    job_sessions[0].streams.active[0].stop()
     problem = client.get_job_execution_result().exception()
     assert isinstance(problem, JobExecutionError)
     assert client.get_job_status().result() is JobStatus.FAILED

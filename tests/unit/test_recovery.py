@@ -32,10 +32,11 @@ from millpond.runtime.jobs import plan_job
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import SINK_LEVEL, Row
+from millpond.runtime.task.frames import SINK_LEVEL, Row, rows_of_level
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
 from millpond.testing import FAIL, MarkedSource, direct_environment
+from tests.conftest import delivered_lines
 
 
 class Crash(Exception):
@@ -94,11 +95,7 @@ class StandInForSpark:
         coordinator.commit_output()
 
     def _run_level(self, host: JobHost, level: int, rows: list[Row]) -> list[Row]:
-        passed = [row for row in rows if row[0] != level]
-        groups: dict[int, list[bytes]] = {}
-        for row_level, label, blob in rows:
-            if row_level == level:
-                groups.setdefault(label, []).append(blob)
+        passed, groups = rows_of_level(rows, level)
         for label, blobs in groups.items():
             store = self.logs.setdefault((level, label), MemoryLogStore())
             passed.extend(host.run_label(level, label, blobs, store))
@@ -137,15 +134,6 @@ def sink(folder: Path, prefix: str = "part") -> FileSink:
     config = OutputFileConfig.builder().with_part_prefix(prefix).build()
     builder = FileSink.for_row_format(str(folder), Encoder.simple_string_encoder())
     return builder.with_output_file_config(config).build()
-
-
-def lines(folder: Path) -> list[str]:
-    return sorted(
-        line
-        for path in folder.iterdir()
-        for line in path.read_text().splitlines()
-        if not path.name.startswith(".")
-    )
 
 
 Source = Callable[[StreamExecutionEnvironment], DataStream]
@@ -189,8 +177,8 @@ def test_crash_between_any_two_steps_changes_nothing(
         crashed = True
         spark.run(job(source, tmp_path / "output"), tmp_path / "b", None)
     assert crashed or source == "function"
-    assert lines(tmp_path / "output") == lines(tmp_path / "expected")
-    assert len(lines(tmp_path / "output")) == 2 * 24
+    assert delivered_lines(tmp_path / "output") == delivered_lines(tmp_path / "expected")
+    assert len(delivered_lines(tmp_path / "output")) == 2 * 24
     assert not [path for path in (tmp_path / "output").iterdir() if path.name.startswith(".")]
 
 
@@ -210,7 +198,7 @@ def test_metrics_of_a_replayed_batch_count_once(tmp_path: Path) -> None:
 def test_second_run_of_a_program_adds_files(tmp_path: Path) -> None:
     for _ in range(2):
         StandInForSpark().run(job("collection", tmp_path / "out"), tmp_path / "jobs", None)
-    assert len(lines(tmp_path / "out")) == 2 * 2 * 24
+    assert len(delivered_lines(tmp_path / "out")) == 2 * 2 * 24
 
 
 def test_another_program_is_refused_in_the_same_folder(tmp_path: Path) -> None:

@@ -157,17 +157,33 @@ class Partitioner(Function):
         """The subtask, from 0 to num_partitions - 1."""
 
 
+class _RecordContext(ABC):
+    """What a process function may know about the record at hand."""
+
+    @abstractmethod
+    def timer_service(self) -> TimerService:
+        """Clocks, and timers where there is a key; registering one without a key raises."""
+
+    @abstractmethod
+    def timestamp(self) -> int | None:
+        """The record's event time, None if it has none; in on_timer the timer's time."""
+
+
+class _KeyedContext(_RecordContext):
+    @abstractmethod
+    def get_current_key(self) -> Any: ...
+
+
+class _OnTimerContext(_KeyedContext):
+    @abstractmethod
+    def time_domain(self) -> TimeDomain: ...
+
+
 class ProcessFunction(Function):
     """The basic function: a record in, any number of records out, to any output."""
 
-    class Context(ABC):
-        @abstractmethod
-        def timer_service(self) -> TimerService:
-            """Clocks. Timers need a key: registering one here raises."""
-
-        @abstractmethod
-        def timestamp(self) -> int | None:
-            """The record's event time, None if it has none."""
+    class Context(_RecordContext):
+        """Without a key."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None: ...
@@ -176,19 +192,11 @@ class ProcessFunction(Function):
 class KeyedProcessFunction(Function):
     """A process function with keyed state and timers."""
 
-    class Context(ABC):
-        @abstractmethod
-        def get_current_key(self) -> Any: ...
+    class Context(_KeyedContext):
+        """With the current key."""
 
-        @abstractmethod
-        def timer_service(self) -> TimerService: ...
-
-        @abstractmethod
-        def timestamp(self) -> int | None: ...
-
-    class OnTimerContext(Context):
-        @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+    class OnTimerContext(Context, _OnTimerContext):
+        """In `on_timer`."""
 
     @abstractmethod
     def process_element(
@@ -206,12 +214,8 @@ class KeyedProcessFunction(Function):
 class CoProcessFunction(Function):
     """A process function with two inputs."""
 
-    class Context(ABC):
-        @abstractmethod
-        def timer_service(self) -> TimerService: ...
-
-        @abstractmethod
-        def timestamp(self) -> int | None: ...
+    class Context(_RecordContext):
+        """Without a key."""
 
     @abstractmethod
     def process_element1(
@@ -227,19 +231,11 @@ class CoProcessFunction(Function):
 class KeyedCoProcessFunction(Function):
     """A process function with two inputs, keyed state and timers; both inputs share them."""
 
-    class Context(ABC):
-        @abstractmethod
-        def get_current_key(self) -> Any: ...
+    class Context(_KeyedContext):
+        """With the current key."""
 
-        @abstractmethod
-        def timer_service(self) -> TimerService: ...
-
-        @abstractmethod
-        def timestamp(self) -> int | None: ...
-
-    class OnTimerContext(Context):
-        @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+    class OnTimerContext(Context, _OnTimerContext):
+        """In `on_timer`."""
 
     @abstractmethod
     def process_element1(

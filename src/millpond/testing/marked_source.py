@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.datastream.connectors.collection import ListEnumerator
 from millpond.datastream.functions import RuntimeContext
 
 
@@ -58,15 +59,10 @@ class MarkedSource(Source):
                 yield record if self._with_timestamps else (record, None)
 
 
-class _MarkedEnumerator(SplitEnumerator):
+class _MarkedEnumerator(ListEnumerator):
     def __init__(self, records: list[Any], folder: str | None) -> None:
-        super().__init__()
-        self._records = records
+        super().__init__(records)
         self._folder = folder
-        self._next = 0
-
-    def split_count(self) -> int:
-        return 1
 
     def poll(self, max_records: int) -> list[SplitWork]:
         first = self._next
@@ -80,15 +76,6 @@ class _MarkedEnumerator(SplitEnumerator):
             if record is CUT:
                 break
         return [SplitWork(0, (first, chunk))] if chunk else []
-
-    def position(self) -> int:
-        return self._next
-
-    def restore(self, position: int) -> None:
-        self._next = position
-
-    def ended(self) -> list[bool]:
-        return [self._next >= len(self._records)]
 
 
 def _first_time(folder: str | None, number: int) -> bool:

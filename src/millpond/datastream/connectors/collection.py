@@ -17,7 +17,9 @@ from millpond.errors import JobExecutionError
 _JOIN_S = 5.0
 
 
-class _CollectionEnumerator(SplitEnumerator):
+class ListEnumerator(SplitEnumerator):
+    """One split, read from a list."""
+
     def __init__(self, records: list[Any]) -> None:
         super().__init__()
         self._records = records
@@ -49,7 +51,7 @@ class CollectionSource(Source):
         self._records = records
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
-        return _CollectionEnumerator(self._records)
+        return ListEnumerator(self._records)
 
     def read(self, arguments: list[Any]) -> Iterator[tuple[Any, int | None]]:
         return ((value, None) for value in arguments)

@@ -17,7 +17,7 @@ from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import SINK_LEVEL, Row
+from millpond.runtime.task.frames import SINK_LEVEL, Row, rows_of_level
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
 
@@ -115,11 +115,7 @@ class DirectExecutor:
         job.lanes = None
 
     def _run_level(self, level: int, rows: list[Row]) -> list[Row]:
-        passed = [row for row in rows if row[0] != level]
-        groups: dict[int, list[bytes]] = {}
-        for row_level, label, blob in rows:
-            if row_level == level:
-                groups.setdefault(label, []).append(blob)
+        passed, groups = rows_of_level(rows, level)
         for label, blobs in groups.items():
             store = self._job.logs.setdefault((level, label), MemoryLogStore())
             passed.extend(self._host.run_label(level, label, blobs, store))

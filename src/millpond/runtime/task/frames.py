@@ -180,6 +180,18 @@ def meta_row(content: dict[str, Any], label: int) -> Row:
     return SINK_LEVEL, label, codec.encode(BlobKind.META, content)
 
 
+def rows_of_level(rows: Iterable[Row], level: int) -> tuple[list[Row], dict[int, list[bytes]]]:
+    """(rows that are for other levels, label -> blobs for this one)."""
+    passed: list[Row] = []
+    groups: dict[int, list[bytes]] = {}
+    for row in rows:
+        if row[0] == level:
+            groups.setdefault(row[1], []).append(row[2])
+        else:
+            passed.append(row)
+    return passed, groups
+
+
 def merge(frames: Iterable[Frame]) -> Iterator[Record]:
     """All records of the frames of one label, in the order of their places."""
     runs: dict[tuple[int, int, Part], list[Frame]] = {}
