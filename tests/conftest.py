@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,22 @@ import pytest
 from millpond.common import Configuration
 from millpond.datastream import StreamExecutionEnvironment
 
+TEST_TIMEOUT_S = 300
 MakeEnvironment = Callable[..., StreamExecutionEnvironment]
+
+
+@pytest.fixture(autouse=True)
+def no_test_hangs() -> Iterator[None]:
+    """A test that waits for what never comes fails, instead of stopping the whole run."""
+
+    def give_up(*_: Any) -> None:
+        pytest.fail(f"the test did not end within {TEST_TIMEOUT_S} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(TEST_TIMEOUT_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="session")

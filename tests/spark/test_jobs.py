@@ -265,7 +265,8 @@ def test_second_job_on_the_same_checkpoint_is_refused(
         return environment.execute_async("twin")
 
     first = start()
-    _wait_for(lambda: first.get_job_status().result() is JobStatus.RUNNING)
+    epochs = tmp_path / "twin" / "epochs"
+    _wait_for(lambda: epochs.exists() and any(epochs.iterdir()))
     second = start()
     problem = second.get_job_execution_result().exception()
     assert isinstance(problem, CheckpointInUseError)
