@@ -56,8 +56,5 @@ RUNTIME_MODE = Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH o
 AUTO_UIDS = Option(
     "pipeline.auto-generate-uids", True, "false: every operator with state needs a uid"
 )
-OBJECT_CHECKS = Option(
-    "millpond.type-checks", True, "check values against the types declared for them"
-)
 
 ALL = [value for value in list(globals().values()) if isinstance(value, Option)]

@@ -71,14 +71,10 @@ class ExchangePlan:
 
 @dataclass
 class TaskInput:
-    """One source of records of a task: an exchange as one task or head feeds it.
-
-    `origins` are the sources and assigners its watermark comes from. Records from a head carry the
-    watermark of their source partition, records from a task carry that task's clock."""
+    """One source of records of a task: an exchange as one task or head feeds it. `origins` are the
+    sources and assigners its watermark comes from."""
 
     exchange: int
-    source_task: int
-    from_head: bool
     origins: list[int]
 
 
@@ -315,10 +311,5 @@ def _find_origins(graph: StreamGraph, plan: JobPlan) -> None:
         for exchange in plan.exchanges.values():
             if exchange.source_operator in behind:
                 plan.tasks[exchange.target_task].inputs.append(
-                    TaskInput(
-                        exchange.id,
-                        task.id,
-                        task.level == 0,
-                        sorted(behind[exchange.source_operator]),
-                    )
+                    TaskInput(exchange.id, sorted(behind[exchange.source_operator]))
                 )

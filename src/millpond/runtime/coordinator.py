@@ -308,7 +308,3 @@ class Coordinator:
         for end in ends:
             channels = self._channels[end.origin]
             channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)
-
-    def watermarks(self) -> dict[int, int]:
-        """Each task's event-time clock after the newest batch."""
-        return {task: start.clock for task, start in self._starts.items()}

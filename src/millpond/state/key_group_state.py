@@ -6,13 +6,12 @@ from typing import Any
 
 from millpond.datastream.state import StateKind
 from millpond.errors import IncompatibleCheckpointError
-from millpond.runtime.task.timers import TimerQueue, earliest
+from millpond.runtime.task.timers import TimerQueue
 from millpond.state.tables import ListTable, MapTable, ValueTable, create_table
 
 
 class KeyGroupState:
-    """A cache of what the log says. `version` and `token` name the log entry it corresponds to;
-    the token tells two attempts at the same version apart."""
+    """A cache of what the log says; `changelog.CachedState` says which version of it."""
 
     def __init__(self, key_group: int) -> None:
         self.key_group = key_group
@@ -32,9 +31,6 @@ class KeyGroupState:
                 "state. Give the new state another name."
             )
         return self.tables[name]
-
-    def next_processing_timer_ms(self) -> int | None:
-        return earliest(self.processing_timers.next_time_ms())
 
     def is_empty(self) -> bool:
         return (
