@@ -58,6 +58,22 @@ INTERNAL = re.compile(
 INTERNAL_METHODS = re.compile(
     r"^_|^get_java_|^to_j_|^get_transformer|^to_internal_type|^from_internal_type|need_conversion"
 )
+DIFFERENCES = """\
+## What behaves differently
+
+- The watermark advances with every record, not every 200 ms, and inside `on_timer` it is the timer's
+  time; see `docs/decisions/0003-event-time-passes-through-every-instant.md`.
+- `open` is called once per worker process in which a task runs; until slots are there a task can move
+  between the Python workers of an executor. Keep what must not be lost in state, not in attributes.
+- Every batch is a checkpoint: `enable_checkpointing` changes nothing, `execution.checkpointing.dir` makes
+  it outlive the process.
+- `print` prints on the driver, whatever the cluster.
+- `Types.FLOAT` does not cut a number to 32 bits. `Types.INT` and the other integers refuse what is out of
+  range.
+- A file sink closes its part files with every epoch; rolling policies are accepted and have no effect.
+- A source that was not asked to spread its records hands them to the operators that follow in the order
+  it gives them, with any parallelism.
+""".splitlines()
 EXAMPLES = "pyflink/examples/datastream/"
 EXAMPLE_TIMEOUT_S = 120
 
@@ -189,10 +205,11 @@ def page(examples: list[tuple[str, str]] | None) -> str:
         "<!-- examples -->",
         f"{table}<!-- end -->",
         "",
+        *DIFFERENCES,
+        "",
         "## Names that are not there yet",
         "",
-        "Importing or calling one raises an error that names it and says what to use instead, or",
-        "Python's own error where there is nothing to say.",
+        "Importing or calling one raises an error that names it and says what to use instead.",
         "",
     ]
     for module, names in missing_names().items():

@@ -76,8 +76,9 @@ class RuntimeContext(KeyedStateStore):
 
 
 class Function(ABC):
-    """Base of all functions. `open` is called before the first record. `close` is called at the
-    end of a task that ends in order; after a failure it may not be called."""
+    """Base of all functions. `open` is called before the first record, once in each process that
+    runs the task: a task may move, so what must not be lost belongs into state. `close` is called at
+    the end of a job that ends in order; it is not guaranteed to be called."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Get states and metrics, open connections."""
