@@ -23,7 +23,7 @@ from millpond.datastream import (
 )
 from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig
 from millpond.datastream.state import ValueStateDescriptor
-from millpond.errors import IncompatibleCheckpointError
+from millpond.errors import IncompatibleCheckpointError, UserFunctionError
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
 from millpond.runtime.coordinator import Coordinator
@@ -269,3 +269,27 @@ def test_source_function_is_opened_and_its_flag_is_its_own() -> None:
     assert function.running
     again = environment.add_source(function, "again").map(lambda pair: pair[0])
     assert set(again.execute_and_collect()) == {"again"}
+
+
+class _Stubborn(Flagged):
+    def run(self, ctx: Any) -> None:
+        ctx.collect("x")
+        while not ctx.is_cancelled():
+            pass
+
+    def cancel(self) -> None:
+        raise OSError("cannot close the connection")
+
+
+def test_failing_cancel_of_a_source_does_not_hide_how_the_job_ended(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    environment = direct_environment()
+
+    def fail(value: str) -> str:
+        raise ValueError("the real problem")
+
+    stream = environment.add_source(_Stubborn(), "stubborn").map(fail)
+    with pytest.raises(UserFunctionError, match="the real problem"):
+        list(stream.execute_and_collect())
+    assert "Source 'stubborn' failed while it was closed" in caplog.text

@@ -7,6 +7,7 @@ two-phase sinks prepared becomes visible once Spark has committed the batch (`co
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from millpond.runtime.task.metric_group import TaskMetrics, combine
 from millpond.runtime.task.task_valve import advance
 
 _IDLE_POLL_S = 0.5
+_log = logging.getLogger(__name__)
 
 
 class Coordinator:
@@ -143,8 +145,14 @@ class Coordinator:
         return self._cancelled.is_set()
 
     def close(self) -> None:
-        for enumerator in self._enumerators.values():
-            enumerator.close()
+        """Close every source, whatever one of them raises. That is logged, not raised: the job has
+        ended already, and how it ended must not be hidden."""
+        for source, enumerator in self._enumerators.items():
+            try:
+                enumerator.close()
+            except Exception as problem:
+                name = self._plan.operators[source].name
+                _log.warning("Source '%s' failed while it was closed: %r", name, problem)
 
     # --- planning --------------------------------------------------------------------------------
 

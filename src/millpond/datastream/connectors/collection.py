@@ -210,9 +210,11 @@ class _FunctionEnumerator(SplitEnumerator):
     def close(self) -> None:
         if self._context is not None and not self._done.is_set():
             self._context.cancelled.set()
-            self._function.cancel()
-        if self._thread is not None:
-            self._thread.join(_JOIN_S)
+            try:
+                self._function.cancel()
+            finally:
+                if self._thread is not None:
+                    self._thread.join(_JOIN_S)
 
 
 class FunctionSource(Source):

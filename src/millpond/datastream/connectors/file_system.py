@@ -326,6 +326,11 @@ class FileSink(TwoPhaseSink):
                 )
         for leftover in self._folder.glob(f".{_stem(epoch)}-*{_UNFINISHED}"):
             leftover.unlink(missing_ok=True)
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the new names, too, must survive a power failure
+        finally:
+            os.close(folder)
 
     class RowFormatBuilder:
         def __init__(self, base_path: str, encoder: Encoder) -> None:

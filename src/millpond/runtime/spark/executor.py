@@ -20,7 +20,7 @@ from typing import Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
-from millpond.errors import JobCancelledError, JobExecutionError, MillpondError
+from millpond.errors import JobExecutionError, MillpondError
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
 from millpond.runtime.coordinator import Coordinator
@@ -174,7 +174,7 @@ class SparkExecutor:
 
 def explain(failure: BaseException) -> Exception:
     """The error to show: Millpond's own if there is one in it, else the shortest true one."""
-    if isinstance(failure, (MillpondError, JobCancelledError)):
+    if isinstance(failure, MillpondError):
         return failure
     text = str(failure)
     found = find_error(text)

@@ -6,7 +6,7 @@ Payloads (see codec.py for the envelope):
     frame    (exchange or sink, source task, part, number, values, timestamps, keys, clocks,
               phases, sequences): columns of equal length; timestamps and keys may be None;
               clocks and phases are one number if all are equal
-    control  (processing time, start, ends)
+    control  (processing time, start or None, ends, whether it is the last batch)
     meta     a dict, see `meta_row`
 
 A record's *place* is (clock, phase, sequence): the event-time clock at which it came to be, then

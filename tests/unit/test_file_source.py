@@ -1,0 +1,102 @@
+"""Text files as a source: empty folders, files that grow, vanish or shrink."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.common import Duration
+from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.errors import ProgramError, UserFunctionError
+from millpond.testing import direct_environment
+
+
+def monitored(folder: Path) -> Any:
+    source = (
+        FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(folder))
+        .monitor_continuously(Duration.of_millis(10))
+        .build()
+    )
+    enumerator = source.create_enumerator(1, None)  # type: ignore[arg-type]
+    enumerator.start()
+    return source, enumerator
+
+
+def read_all(source: Any, enumerator: Any) -> list[str]:
+    works = enumerator.poll(1000)
+    return [value for work in works for value, _ in source.read(work.arguments)]
+
+
+def make_old(path: Path) -> None:
+    long_ago = time.time() - 3600
+    os.utime(path, (long_ago, long_ago))
+
+
+def test_empty_folder_is_an_empty_input(tmp_path: Path) -> None:
+    stream = direct_environment().read_text_file(str(tmp_path))
+    assert list(stream.execute_and_collect()) == []
+
+
+def test_missing_path_is_refused(tmp_path: Path) -> None:
+    stream = direct_environment().read_text_file(str(tmp_path / "nothing"))
+    with pytest.raises(ProgramError, match="does not exist"):
+        list(stream.execute_and_collect())
+
+
+def test_growing_file_gives_whole_lines_only(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\ntw")
+    source, enumerator = monitored(tmp_path)
+    assert read_all(source, enumerator) == ["one"]
+    path.write_text("one\ntwo\n")
+    assert read_all(source, enumerator) == ["two"]
+    assert enumerator.ended() == [False]
+
+
+def test_file_that_no_longer_changes_is_complete_with_its_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\nlast, without a line end")
+    make_old(path)
+    source, enumerator = monitored(tmp_path)
+    assert read_all(source, enumerator) == ["one", "last, without a line end"]
+    assert enumerator.ended() == [True]
+
+
+def test_file_removed_after_it_was_read_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\n")
+    source, enumerator = monitored(tmp_path)
+    assert read_all(source, enumerator) == ["one"]
+    path.unlink()
+    assert read_all(source, enumerator) == []
+    assert enumerator.ended() == [True]
+
+
+def test_empty_monitored_folder_does_not_end(tmp_path: Path) -> None:
+    source, enumerator = monitored(tmp_path)
+    assert enumerator.split_count() == 1
+    assert enumerator.ended() == [False]
+    (tmp_path / "new").write_text("first\n")
+    assert read_all(source, enumerator) == ["first"]
+
+
+def test_file_that_shrank_before_it_was_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\ntwo\n")
+    source, enumerator = monitored(tmp_path)
+    (work,) = enumerator.poll(1000)
+    path.write_text("one\n")
+    with pytest.raises(OSError, match="ends at byte 4; it had 8 when it was planned"):
+        list(source.read(work.arguments))
+
+
+def test_unreadable_character_names_the_source(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"\xff\xfe\n")
+    stream = direct_environment().read_text_file(str(tmp_path))
+    with pytest.raises(UserFunctionError, match="UnicodeDecodeError") as error:
+        list(stream.execute_and_collect())
+    assert "Text File Source" in str(error.value)
