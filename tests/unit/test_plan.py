@@ -11,6 +11,7 @@ import pytest
 from millpond.datastream import (
     DataStream,
     MapFunction,
+    Partitioner,
     RuntimeContext,
     StreamExecutionEnvironment,
 )
@@ -152,6 +153,27 @@ def test_exchanges_into_sinks(capsys: pytest.CaptureFixture[str]) -> None:
         "own:3> 2",
     ]
     assert len([line for line in lines if line.startswith("all")]) == 12
+
+
+class _ByParity(Partitioner):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.opened = True
+
+    def partition(self, key: int, num_partitions: int) -> int:
+        assert self.opened
+        return key % 2
+
+
+def test_streams_of_a_union_keep_their_own_way_to_the_sink(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    environment = direct_environment({"parallelism.default": 3})
+    everywhere = environment.from_collection([7]).broadcast()
+    chosen = environment.from_collection([2, 3]).partition_custom(_ByParity(), identity)
+    everywhere.union(chosen).print()
+    environment.execute()
+    lines = sorted(capsys.readouterr().out.splitlines())
+    assert lines == ["1> 2", "1> 7", "2> 3", "2> 7", "3> 7"]
 
 
 def test_only_what_was_added_since_the_last_execute_runs(

@@ -40,6 +40,7 @@ class Route:
     operator: int | None = None
     exchange: int | None = None
     sink: int | None = None
+    sink_exchange: Exchange = field(default_factory=Exchange)
 
 
 @dataclass
@@ -108,7 +109,6 @@ class SinkPlan:
     function: Any
     identifier: str | None
     parallelism: int
-    exchange: Exchange
 
 
 @dataclass
@@ -202,7 +202,6 @@ def build_plan(
                 node.function,
                 node.sink_identifier,
                 own_parallelism,
-                node.inputs[0].exchange,
             )
         else:
             plan.operators[node.id] = OperatorPlan(
@@ -252,7 +251,8 @@ def _connect(graph: StreamGraph, plan: JobPlan) -> None:
     for operator in plan.operators.values():
         for node, edge in graph.outputs(operator.id):
             if node.kind is OperatorKind.SINK:
-                operator.routes.append(Route(edge.tag, sink=node.id))
+                route = Route(edge.tag, sink=node.id, sink_exchange=edge.exchange)
+                operator.routes.append(route)
             elif node.id not in plan.tasks:
                 operator.routes.append(Route(edge.tag, operator=node.id))
             else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.datastream.functions import Function
-from millpond.plan.physical import JobPlan, OperatorPlan, Route, TaskPlan
+from millpond.plan.graph import Exchange
+from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.metric_group import TaskMetrics
@@ -105,14 +106,17 @@ class OperatorChain:
     def _target(self, operator: Operator, route: Route) -> Emit:
         if route.operator is not None:
             return self.operators[route.operator].process
+        exchange: Exchange | ExchangePlan
         if route.sink is not None:
-            return self.router.sink_sender(self.job.sinks[route.sink])
-        assert route.exchange is not None
-        exchange = self.job.exchanges[route.exchange]
+            exchange = route.sink_exchange
+            send = self.router.sink_sender(self.job.sinks[route.sink], exchange)
+        else:
+            assert route.exchange is not None
+            exchange = self.job.exchanges[route.exchange]
+            send = self.router.exchange_sender(exchange)
         for helper in (exchange.key_selector, exchange.partitioner):
             if isinstance(helper, Function):
                 self._helpers.append((operator.plan, helper))
-        send = self.router.exchange_sender(exchange)
 
         def send_or_explain(value: Any, timestamp: int | None) -> None:
             try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.datastream.functions import KeySelector, Partitioner
 from millpond.errors import ProgramError
-from millpond.plan.graph import ExchangeKind
+from millpond.plan.graph import Exchange, ExchangeKind
 from millpond.plan.physical import ExchangePlan, JobPlan, SinkPlan, TaskPlan
 from millpond.runtime.task.frames import SINK_LEVEL, FrameBuilder, Part, Place, Row
 from millpond.runtime.task.key_groups import key_group_of, murmur_mix
@@ -69,9 +69,8 @@ class Router:
 
         return send
 
-    def sink_sender(self, sink: SinkPlan) -> Callable[[Any, int | None], None]:
+    def sink_sender(self, sink: SinkPlan, exchange: Exchange) -> Callable[[Any, int | None], None]:
         labels = [make_label(0, number) for number in range(sink.parallelism)]
-        exchange = sink.exchange
         choose = self._chooser(
             exchange.kind, exchange.key_selector, exchange.partitioner, len(labels), sink.name
         )
