@@ -10,6 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy
+from numpy.typing import NDArray
+
 from millpond.common.time import MIN_TIMESTAMP, Duration
 from millpond.errors import ProgramError, UnsupportedFeatureError
 
@@ -62,6 +65,28 @@ class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
         output.emit_watermark(self.watermark)
 
+    def watermarks(
+        self, timestamps: list[int], output: WatermarkOutput
+    ) -> NDArray[numpy.int64] | None:
+        """`on_event` and `on_periodic_emit` for a whole column: the watermark before each record.
+        None, and nothing done, if a number does not fit."""
+        delay = self.max_out_of_orderness_ms + 1
+        try:
+            times = numpy.array(timestamps, numpy.int64)
+        except OverflowError:
+            return None
+        if int(times.min()) < MIN_TIMESTAMP + delay:
+            return None
+        running = numpy.empty(len(times) + 1, numpy.int64)
+        running[0] = max(self.watermark, output.watermark)
+        numpy.subtract(times, delay, out=running[1:])
+        numpy.maximum.accumulate(running, out=running)
+        before = running[:-1]
+        before[0] = output.watermark
+        self.watermark = int(running[-1])
+        output.emit_watermark(self.watermark)
+        return before
+
 
 class NoWatermarksGenerator(WatermarkGenerator):
     """Event time never advances, except at the end of a bounded input."""
@@ -75,10 +100,10 @@ class NoWatermarksGenerator(WatermarkGenerator):
 
 class _FunctionAssigner(TimestampAssigner):
     def __init__(self, function: Callable[[Any, int], int]) -> None:
-        self._function = function
+        self.function = function
 
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        return self._function(value, record_timestamp)
+        return self.function(value, record_timestamp)
 
 
 class WatermarkStrategy:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any
 
 from millpond.common.serialization import record_to_text
@@ -32,19 +33,17 @@ class OutputDelivery:
         if epoch <= self._shown_epoch:
             return
         self._shown_epoch = epoch
-        frames: dict[int, list[Frame]] = {}
-        subtasks: dict[int, int] = {}
+        frames: dict[int, list[tuple[int, Frame]]] = {}
         for _, label, blob in rows:
             if codec.kind_of(blob) == BlobKind.FRAME:
                 frame = decode_frame(blob)
-                frames.setdefault(frame.target, []).append(frame)
-                subtasks[id(frame)] = split_label(label)[1]
+                frames.setdefault(frame.target, []).append((split_label(label)[1], frame))
         for sink in self._plan.sinks.values():
             own = frames.get(sink.id, [])
             if sink.kind is SinkKind.PRINT:
-                self._print(sink, own, subtasks)
+                self._print(sink, own)
             elif sink.kind is SinkKind.COLLECT and self._collect is not None:
-                self._collect([record.value for record in merge(own)])
+                self._collect([value for _, value in _values(own)])
 
     def commit(self, epoch: int, prepared: list[tuple[int, int, Any]]) -> None:
         """Commit what two-phase sinks prepared."""
@@ -54,14 +53,14 @@ class OutputDelivery:
                 self._commit(sink, Epoch(epoch, self._plan.settings["job_id"], sink.uid), messages)
 
     @staticmethod
-    def _print(sink: SinkPlan, frames: list[Frame], subtasks: dict[int, int]) -> None:
+    def _print(sink: SinkPlan, frames: list[tuple[int, Frame]]) -> None:
+        """The number before a line is that of the sink's subtask, from 1."""
         lines = []
-        for record in merge(frames):
+        for subtask, value in _values(frames):
             prefix = sink.identifier or ""
             if sink.parallelism > 1:
-                number = f"{subtasks[id(record.frame)] + 1}"
-                prefix = f"{prefix}:{number}" if prefix else number
-            lines.append((f"{prefix}> " if prefix else "") + record_to_text(record.value))
+                prefix = f"{prefix}:{subtask + 1}" if prefix else f"{subtask + 1}"
+            lines.append((f"{prefix}> " if prefix else "") + record_to_text(value))
         if lines:
             sys.stdout.write("\n".join(lines) + "\n")
             sys.stdout.flush()
@@ -76,3 +75,13 @@ class OutputDelivery:
         except Exception as problem:
             action = f"committing epoch {epoch.number}"
             raise user_error(problem, sink.name, 0, action, None) from None
+
+
+def _values(frames: list[tuple[int, Frame]]) -> Iterator[tuple[int, Any]]:
+    """(subtask, value) of all records, in the order of their places."""
+    subtasks = {id(frame): subtask for subtask, frame in frames}
+    bundle = merge([frame for _, frame in frames], lambda frame: subtasks[id(frame)])
+    if bundle is None:
+        return iter(())
+    of = repeat(bundle.inputs) if isinstance(bundle.inputs, int) else bundle.inputs
+    return zip(of, bundle.open_values())  # noqa: B905 (one may be endless)

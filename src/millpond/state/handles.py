@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from millpond.common.basic_types import BasicTypeInfo
 from millpond.datastream.functions import AggregateFunction, ReduceFunction
 from millpond.datastream.state import (
     AggregatingState,
@@ -37,29 +38,36 @@ class CurrentKey:
 
 
 class _Handle:
+    """`_admit` turns a value into what may rest in a table: checked, and immutable or frozen."""
+
     def __init__(self, descriptor: StateDescriptor, current: CurrentKey) -> None:
         self._descriptor = descriptor
         self._current = current
-        check = descriptor.type_info.check()
-        self._check: Callable[[Any], Any] | None = self._named(check) if check else None
+        self._admit = self._admission(descriptor)
         self._table: Any = None
+        self._data: dict[Any, Any] = {}
 
-    def _named(self, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        name = self._descriptor.name
+    @staticmethod
+    def _admission(descriptor: StateDescriptor) -> Callable[[Any], Any]:
+        check = descriptor.type_info.check()
+        if check is None:
+            return freeze
+        name = descriptor.name
+        conform = check
+        already_immutable = isinstance(descriptor.type_info, BasicTypeInfo)
 
-        def checked(value: Any) -> Any:
+        def admit(value: Any) -> Any:
             try:
-                return check(value)
+                value = conform(value)
             except TypeMismatchError as mismatch:
                 raise TypeMismatchError(f"state '{name}': {mismatch}") from None
+            return value if already_immutable else freeze(value)
 
-        return checked
+        return admit
 
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.table(self._descriptor.name, self._descriptor.kind)
-
-    def _freeze(self, value: Any) -> Any:
-        return freeze(value if self._check is None else self._check(value))
+        self._data = self._table.data
 
 
 def _thaw(value: Any) -> Any:
@@ -70,14 +78,14 @@ class ValueStateHandle(_Handle, ValueState[Any]):
     _table: ValueTable
 
     def value(self) -> Any:
-        value = self._table.data.get(self._current.key)
+        value = self._data.get(self._current.key)
         return loads(value.data) if type(value) is Frozen else value
 
     def update(self, value: Any) -> None:
         if value is None:
             self._table.remove(self._current.key)
         else:
-            self._table.set(self._current.key, self._freeze(value))
+            self._table.set(self._current.key, self._admit(value))
 
     def clear(self) -> None:
         self._table.remove(self._current.key)
@@ -87,20 +95,20 @@ class ListStateHandle(_Handle, ListState[Any]):
     _table: ListTable
 
     def get(self) -> Iterable[Any]:
-        return [_thaw(value) for value in self._table.data.get(self._current.key, ())]
+        return [_thaw(value) for value in self._data.get(self._current.key, ())]
 
     def add(self, value: Any) -> None:
-        self._table.extend(self._current.key, [self._freeze(value)])
+        self._table.extend(self._current.key, [self._admit(value)])
 
     def add_all(self, values: list[Any]) -> None:
         if values:
-            self._table.extend(self._current.key, [self._freeze(value) for value in values])
+            self._table.extend(self._current.key, [self._admit(value) for value in values])
 
     def update(self, values: list[Any]) -> None:
-        self._table.replace(self._current.key, [self._freeze(value) for value in values])
+        self._table.replace(self._current.key, [self._admit(value) for value in values])
 
     def clear(self) -> None:
-        if self._current.key in self._table.data:
+        if self._current.key in self._data:
             self._table.replace(self._current.key, [])
 
 
@@ -108,13 +116,17 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
     _table: MapTable
 
     def _entries(self) -> dict[Any, Any]:
-        return self._table.data.get(self._current.key) or {}
+        return self._data.get(self._current.key) or {}
 
     def get(self, key: Any) -> Any:
-        return _thaw(self._entries().get(key))
+        entries = self._data.get(self._current.key)
+        if entries is None:
+            return None
+        value = entries.get(key)
+        return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put(self._current.key, key, self._freeze(value))
+        self._table.put(self._current.key, key, self._admit(value))
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -151,13 +163,17 @@ class ReducingStateHandle(_Handle, ReducingState[Any]):
         self._reduce = function.reduce if isinstance(function, ReduceFunction) else function
 
     def get(self) -> Any:
-        return _thaw(self._table.data.get(self._current.key))
+        return _thaw(self._data.get(self._current.key))
+
+    def at_rest(self) -> Any:
+        """The value as the table holds it: immutable, or frozen."""
+        return self._data.get(self._current.key)
 
     def add(self, value: Any) -> None:
-        old = self._table.data.get(self._current.key, MISSING)
+        old = self._data.get(self._current.key, MISSING)
         if old is not MISSING:
             value = self._reduce(_thaw(old), value)
-        self._table.set(self._current.key, self._freeze(value))
+        self._table.set(self._current.key, self._admit(value))
 
     def clear(self) -> None:
         self._table.remove(self._current.key)
@@ -171,13 +187,13 @@ class AggregatingStateHandle(_Handle, AggregatingState[Any, Any]):
         self._function: AggregateFunction = descriptor.get_agg_function()
 
     def get(self) -> Any:
-        accumulator = self._table.data.get(self._current.key, MISSING)
+        accumulator = self._data.get(self._current.key, MISSING)
         return None if accumulator is MISSING else self._function.get_result(_thaw(accumulator))
 
     def add(self, value: Any) -> None:
-        old = self._table.data.get(self._current.key, MISSING)
+        old = self._data.get(self._current.key, MISSING)
         accumulator = self._function.create_accumulator() if old is MISSING else _thaw(old)
-        self._table.set(self._current.key, self._freeze(self._function.add(value, accumulator)))
+        self._table.set(self._current.key, self._admit(self._function.add(value, accumulator)))
 
     def clear(self) -> None:
         self._table.remove(self._current.key)

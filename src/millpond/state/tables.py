@@ -7,19 +7,21 @@ takes it back.
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from millpond.datastream.state import StateKind
+from millpond.runtime.task.columns import decode_list, encode_list
 
 
 class _Missing:
-    """Marks the absence of a value where None could be one. Pickles to the same object."""
-
-    def __reduce__(self) -> str:
-        return "MISSING"
+    """Marks the absence of a value where None could be one. Lives in memory only."""
 
     def __repr__(self) -> str:
         return "MISSING"
+
+    def __deepcopy__(self, _: Any) -> _Missing:
+        return self
 
 
 MISSING = _Missing()
@@ -65,26 +67,35 @@ class ValueTable:
     def has_changes(self) -> bool:
         return bool(self.undo)
 
-    def changes(self) -> dict[Any, Any]:
+    def changes(self) -> tuple[Any, ...]:
+        """(keys, their values, keys that are gone)."""
         data = self.data
-        return {key: data.get(key, MISSING) for key in self.undo}
+        gone = [key for key in self.undo if key not in data]
+        keys = [key for key in self.undo if key in data] if gone else list(self.undo)
+        return (
+            encode_list(keys),
+            encode_list([data[key] for key in keys]),
+            encode_list(gone),
+        )
 
-    def apply(self, changes: dict[Any, Any]) -> None:
-        data = self.data
-        for key, value in changes.items():
-            if value is MISSING:
-                data.pop(key, None)
-            else:
-                data[key] = value
+    def snapshot(self) -> tuple[Any, ...]:
+        return encode_list(list(self.data)), encode_list(list(self.data.values())), encode_list([])
 
-    def snapshot(self) -> dict[Any, Any]:
-        return self.data
+    def apply(self, changes: tuple[Any, ...]) -> None:
+        keys, values, gone = map(decode_list, changes)
+        self.data.update(zip(keys, values, strict=True))
+        for key in gone:
+            self.data.pop(key, None)
 
     def commit(self) -> None:
         self.undo.clear()
 
     def rollback(self) -> bool:
-        self.apply(self.undo)
+        for key, old in self.undo.items():
+            if old is MISSING:
+                self.data.pop(key, None)
+            else:
+                self.data[key] = old
         self.undo.clear()
         return True
 
@@ -121,25 +132,38 @@ class ListTable:
     def has_changes(self) -> bool:
         return bool(self.undo)
 
-    def changes(self) -> dict[Any, tuple[bool, list[Any]]]:
-        """key -> (True, appended elements) or (False, all elements)."""
-        result = {}
+    def changes(self) -> tuple[Any, ...]:
+        """(keys, whether elements are appended to each, how many elements, all elements)."""
+        lists = []
         for key, (length, replaced) in self.undo.items():
             elements = self.data.get(key, [])
-            result[key] = (True, elements[length:]) if replaced is None else (False, elements)
-        return result
+            lists.append(elements[length:] if replaced is None else elements)
+        appended = [replaced is None for _, replaced in self.undo.values()]
+        return self._encoded(list(self.undo), appended, lists)
 
-    def apply(self, changes: dict[Any, tuple[bool, list[Any]]]) -> None:
-        for key, (appended, elements) in changes.items():
-            if appended:
+    def snapshot(self) -> tuple[Any, ...]:
+        return self._encoded(list(self.data), [False] * len(self.data), list(self.data.values()))
+
+    @staticmethod
+    def _encoded(keys: list[Any], appended: list[bool], lists: list[list[Any]]) -> tuple[Any, ...]:
+        return (
+            encode_list(keys),
+            encode_list(appended),
+            encode_list(list(map(len, lists))),
+            encode_list(list(chain.from_iterable(lists))),
+        )
+
+    def apply(self, changes: tuple[Any, ...]) -> None:
+        keys, appended, lengths, all_elements = map(decode_list, changes)
+        rest = iter(all_elements)
+        for key, is_appended, length in zip(keys, appended, lengths, strict=True):
+            elements = list(islice(rest, length))
+            if is_appended:
                 self.data.setdefault(key, []).extend(elements)
             elif elements:
-                self.data[key] = list(elements)
+                self.data[key] = elements
             else:
                 self.data.pop(key, None)
-
-    def snapshot(self) -> dict[Any, tuple[bool, list[Any]]]:
-        return {key: (False, elements) for key, elements in self.data.items()}
 
     def commit(self) -> None:
         self.undo.clear()
@@ -161,27 +185,29 @@ class ListTable:
 
 class MapTable:
     """key -> entries. Entries are logged one by one, in an order that restores the order of
-    iteration: `touched` lists them by the time they were last put where nothing was."""
+    iteration.
+
+    `undo` has every entry touched since the last commit with the value it had then; an entry that was
+    removed and put again is listed at its new place and in `moved`."""
 
     def __init__(self) -> None:
         self.data: dict[Any, dict[Any, Any]] = {}
-        self.touched: dict[Any, dict[Any, bool]] = {}  # key -> entry key -> was removed meanwhile
-        self.undo: dict[tuple[Any, Any], Any] = {}
+        self.undo: dict[Any, dict[Any, Any]] = {}  # key -> entry -> value or MISSING
+        self.moved: set[tuple[Any, Any]] = set()
         self._removed_any = False
 
     def put(self, key: Any, entry: Any, value: Any) -> None:
         entries = self.data.get(key)
         if entries is None:
             entries = self.data[key] = {}
-        touched = self.touched.get(key)
-        if touched is None:
-            touched = self.touched[key] = {}
-        if entry not in touched:
-            touched[entry] = False
-            self.undo[key, entry] = entries.get(entry, MISSING)
+        undo = self.undo.get(key)
+        if undo is None:
+            self.undo[key] = {entry: entries.get(entry, MISSING)}
+        elif entry not in undo:
+            undo[entry] = entries.get(entry, MISSING)
         elif entry not in entries:  # removed in this batch, now put again: it moves to the end
-            del touched[entry]
-            touched[entry] = True
+            undo[entry] = undo.pop(entry)
+            self.moved.add((key, entry))
         entries[entry] = value
 
     def remove(self, key: Any, entry: Any) -> None:
@@ -190,10 +216,11 @@ class MapTable:
             return
         old = entries.pop(entry)
         self._removed_any = True
-        touched = self.touched.setdefault(key, {})
-        if entry not in touched:
-            self.undo[key, entry] = old
-        touched[entry] = True
+        undo = self.undo.get(key)
+        if undo is None:
+            self.undo[key] = {entry: old}
+        elif entry not in undo:
+            undo[entry] = old
         if not entries:
             del self.data[key]
 
@@ -202,48 +229,78 @@ class MapTable:
             self.remove(key, entry)
 
     def has_changes(self) -> bool:
-        return bool(self.touched)
+        return bool(self.undo)
 
-    def changes(self) -> dict[Any, list[tuple[Any, bool, Any]]]:
-        """key -> [(entry key, was removed meanwhile, value or MISSING)]."""
-        result = {}
-        for key, touched in self.touched.items():
-            entries = self.data.get(key, {})
-            result[key] = [(e, removed, entries.get(e, MISSING)) for e, removed in touched.items()]
-        return result
+    def changes(self) -> tuple[Any, ...]:
+        """Keys, how many entries of each, the entries, their values; of entries that are gone the
+        keys and the entries; of entries that moved to the end, the same."""
+        keys, counts, entries, values = [], [], [], []
+        gone_keys, gone_entries = [], []
+        nothing: dict[Any, Any] = {}
+        for key, undo in self.undo.items():
+            own = self.data.get(key, nothing)
+            there = 0
+            for entry in undo:
+                if entry in own:
+                    entries.append(entry)
+                    values.append(own[entry])
+                    there += 1
+                elif undo[entry] is not MISSING:
+                    gone_keys.append(key)
+                    gone_entries.append(entry)
+            if there:
+                keys.append(key)
+                counts.append(there)
+        moved = [m for m in self.moved if m[1] in self.data.get(m[0], nothing)]
+        return tuple(
+            map(encode_list, (keys, counts, entries, values, gone_keys, gone_entries, moved))
+        )
 
-    def apply(self, changes: dict[Any, list[tuple[Any, bool, Any]]]) -> None:
-        for key, touched in changes.items():
-            entries = self.data.setdefault(key, {})
-            for entry, removed, value in touched:
-                if removed or value is MISSING:
-                    entries.pop(entry, None)
-                if value is not MISSING:
-                    entries[entry] = value
-            if not entries:
-                del self.data[key]
+    def snapshot(self) -> tuple[Any, ...]:
+        maps = list(self.data.values())
+        return (
+            encode_list(list(self.data)),
+            encode_list(list(map(len, maps))),
+            encode_list(list(chain.from_iterable(maps))),
+            encode_list(list(chain.from_iterable(map(dict.values, maps)))),
+            *[encode_list([])] * 3,
+        )
 
-    def snapshot(self) -> dict[Any, list[tuple[Any, bool, Any]]]:
-        return {
-            key: [(entry, False, value) for entry, value in entries.items()]
-            for key, entries in self.data.items()
-        }
+    def apply(self, changes: tuple[Any, ...]) -> None:
+        keys, counts, entries, values, gone_keys, gone_entries, moved = map(decode_list, changes)
+        data = self.data
+        for key, entry in chain(zip(gone_keys, gone_entries, strict=True), moved):
+            own = data.get(key)
+            if own is not None:
+                own.pop(entry, None)
+        rest = zip(entries, values, strict=True)
+        for key, count in zip(keys, counts, strict=True):
+            own = data.get(key)
+            if own is None:
+                data[key] = dict(islice(rest, count))
+            else:
+                own.update(islice(rest, count))
+        for key in gone_keys:
+            if key in data and not data[key]:
+                del data[key]
 
     def commit(self) -> None:
-        self.touched.clear()
         self.undo.clear()
+        self.moved.clear()
         self._removed_any = False
 
     def rollback(self) -> bool:
         if self._removed_any:
             return False  # putting an entry back would put it at the end
-        for (key, entry), old in self.undo.items():
-            if old is not MISSING:
-                self.data[key][entry] = old
-            else:
-                del self.data[key][entry]
-                if not self.data[key]:
-                    del self.data[key]
+        for key, undo in self.undo.items():
+            entries = self.data[key]
+            for entry, old in undo.items():
+                if old is MISSING:
+                    del entries[entry]
+                else:
+                    entries[entry] = old
+            if not entries:
+                del self.data[key]
         self.commit()
         return True
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy
+
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.data_stream import DataStream
 from millpond.datastream.functions import KeySelector
@@ -15,9 +17,10 @@ from millpond.datastream.output_tag import OutputTag
 from millpond.plan.physical import JobPlan
 from millpond.runtime.jobs import plan_job
 from millpond.runtime.task import changelog, codec
+from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import Part, Place
+from millpond.runtime.task.frames import Part
 from millpond.runtime.task.key_groups import key_group_of, key_group_range, subtask_of
 from millpond.runtime.task.router import Router
 from millpond.runtime.task.task import Task
@@ -67,7 +70,7 @@ class Harness:
         self._operator = root
         self._chain.open()
         self._task = Task(self._chain)
-        self._captured: list[tuple[Place, Any, int | None]] = []
+        self._captured: list[tuple[tuple[int, int], Any, int | None]] = []
         self._sequence = 0
         self.output: list[tuple[Any, int | None] | Watermark] = []
         self.side_outputs: dict[str, list[Any]] = {}
@@ -85,7 +88,16 @@ class Harness:
         key = self._key(value, input)
         self._sequence += 1
         self._bind(self._key_group(key))
-        self._task.process(input, key, value, timestamp, self._sequence)
+        bundle = Bundle(
+            [value],
+            None if timestamp is None else [timestamp],
+            self.watermark,
+            PHASE_RECORD,
+            numpy.array([self._sequence], numpy.int64),
+            [key],
+            input,
+        )
+        self._task.run(bundle, self.watermark)
         self._flush()
 
     def process_watermark(self, timestamp: int) -> None:
@@ -93,6 +105,7 @@ class Harness:
         for key_group in sorted(self._states):
             self._bind(key_group)
             self._task.advance_watermark(timestamp)
+            self._task.finish()
         self._flush()
         if timestamp > self.watermark:
             self.watermark = timestamp
@@ -103,6 +116,7 @@ class Harness:
         for key_group in sorted(self._states):
             self._bind(key_group)
             self._task.advance_processing_time(now_ms)
+            self._task.finish()
         self._flush()
 
     def close(self) -> None:
@@ -164,17 +178,25 @@ class Harness:
         self._chain.router.begin(Part(-1, key_group), self._subtask)
         self._task.bind(state, self.watermark, self.processing_time_ms)
 
-    def _capture(self, value: Any, timestamp: int | None) -> None:
-        frozen = codec.freeze(value)
-        self._captured.append((self._chain.router.place, codec.thaw(frozen), timestamp))
+    def _capture(self, bundle: Bundle) -> None:
+        frozen = bundle.with_values(codec.freeze_all(bundle.values))
+        places = zip(  # noqa: B905 (one may be endless)
+            frozen.each_watermark(), frozen.sequences.tolist()
+        )
+        values = zip(frozen.open_values(), frozen.each_timestamp())  # noqa: B905
+        self._captured.extend(
+            (place, value, timestamp)
+            for place, (value, timestamp) in zip(places, values, strict=True)
+        )
 
-    def _capture_side(self, tag: str) -> Callable[[Any, int | None], None]:
-        def capture(value: Any, timestamp: int | None) -> None:
-            self.side_outputs.setdefault(tag, []).append(value)
+    def _capture_side(self, tag: str) -> Callable[[Bundle], None]:
+        def capture(bundle: Bundle) -> None:
+            self.side_outputs.setdefault(tag, []).extend(bundle.open_values())
 
         return capture
 
     def _flush(self) -> None:
+        self._task.finish()
         # In a job the next task merges key groups by place; so does the harness.
         self._captured.sort(key=lambda captured: captured[0])
         self.output.extend((value, timestamp) for _, value, timestamp in self._captured)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from millpond.datastream.functions import RuntimeContext, SinkContext
+
+RECORDS_AT_ONCE = 4096
 
 
 class DeliveryGuarantee(Enum):
@@ -82,6 +85,15 @@ class Source(ABC):
     @abstractmethod
     def read(self, arguments: Any) -> Iterator[tuple[Any, int | None]]:
         """The (value, timestamp or None) of one SplitWork. Must give the same again if called again."""
+
+    def read_many(self, arguments: Any) -> Iterator[tuple[list[Any], list[int | None] | None]]:
+        """The same as `read`, many at a time: (values, their timestamps; None if there are none).
+        A source that can do it faster than record by record overrides this."""
+        records = self.read(arguments)
+        while chunk := list(itertools.islice(records, RECORDS_AT_ONCE)):
+            timestamps = [timestamp for _, timestamp in chunk]
+            has_none = timestamps.count(None) == len(timestamps)
+            yield [value for value, _ in chunk], None if has_none else timestamps
 
 
 class Sink(ABC):

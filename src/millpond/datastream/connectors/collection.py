@@ -10,7 +10,12 @@ from typing import Any
 
 import cloudpickle
 
-from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.datastream.connectors.base import (
+    RECORDS_AT_ONCE,
+    Source,
+    SplitEnumerator,
+    SplitWork,
+)
 from millpond.datastream.functions import RuntimeContext, SourceContext, SourceFunction
 from millpond.errors import JobExecutionError
 
@@ -55,6 +60,12 @@ class CollectionSource(Source):
 
     def read(self, arguments: list[Any]) -> Iterator[tuple[Any, int | None]]:
         return ((value, None) for value in arguments)
+
+    def read_many(
+        self, arguments: list[Any]
+    ) -> Iterator[tuple[list[Any], list[int | None] | None]]:
+        for start in range(0, len(arguments), RECORDS_AT_ONCE):
+            yield arguments[start : start + RECORDS_AT_ONCE], None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers get the records of each batch with its plan; they never need the whole list.

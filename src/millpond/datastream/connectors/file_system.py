@@ -7,6 +7,7 @@ complete and never changes. Every run of a program adds files of its own.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import os
 import time
@@ -34,6 +35,7 @@ _UNFINISHED = ".inprogress"
 _QUIET_MS = (
     1000  # a monitored file that has not changed for this long, or two intervals, is complete
 )
+_BLOCK_BYTES = 256 * 1024
 _READ_BYTES_PER_RECORD = 64  # a guess, to turn a limit of records into one of bytes
 
 
@@ -192,6 +194,26 @@ class FileSource(Source):
                     raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
                 start += len(line)
                 yield line.rstrip(b"\r\n").decode(self._charset), None
+
+    def read_many(
+        self, arguments: tuple[str, int, int]
+    ) -> Iterator[tuple[list[Any], list[int | None] | None]]:
+        if codecs.lookup(self._charset).name not in ("utf-8", "ascii", "iso8859-1"):
+            yield from super().read_many(arguments)
+            return
+        path, start, end = arguments
+        with open(path, "rb") as file:
+            file.seek(start)
+            while start < end:
+                block = file.read(min(_BLOCK_BYTES, end - start))
+                block += file.readline() if len(block) < end - start else b""
+                if not block:
+                    raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
+                start += len(block)
+                lines = block.decode(self._charset).split("\n")
+                if not lines[-1]:
+                    lines.pop()  # what follows the last line end
+                yield [line.rstrip("\r") for line in lines] if b"\r" in block else lines, None
 
 
 class FileSourceBuilder(MissingMethods):

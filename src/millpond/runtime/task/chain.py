@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from millpond.datastream.functions import Function
 from millpond.plan.graph import Exchange
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
-from millpond.runtime.task.codec import freeze, thaw
+from millpond.runtime.task.bundle import Bundle
+from millpond.runtime.task.codec import freeze_all
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.metric_group import TaskMetrics
 from millpond.runtime.task.operators import (
@@ -18,7 +17,7 @@ from millpond.runtime.task.operators import (
     WatermarkOperator,
     user_error,
 )
-from millpond.runtime.task.router import Router
+from millpond.runtime.task.router import RecordError, Router
 
 
 class OperatorChain:
@@ -95,11 +94,11 @@ class OperatorChain:
         if len(targets) == 1:
             return targets[0]
 
-        def emit_to_all(value: Any, timestamp: int | None) -> None:
-            # Each branch gets a value of its own: one may change it in place.
-            frozen = freeze(value)
+        def emit_to_all(bundle: Bundle) -> None:
+            # Each branch gets values of its own: one may change them in place.
+            frozen = bundle.with_values(freeze_all(bundle.values))
             for target in targets:
-                target(thaw(frozen), timestamp)
+                target(frozen)
 
         return emit_to_all
 
@@ -118,11 +117,13 @@ class OperatorChain:
             if isinstance(helper, Function):
                 self._helpers.append((operator.plan, helper))
 
-        def send_or_explain(value: Any, timestamp: int | None) -> None:
+        def send_or_explain(bundle: Bundle) -> None:
             try:
-                send(value, timestamp)
-            except Exception as problem:
+                send(bundle)
+            except RecordError as error:
                 what = "key_by" if exchange.partitioner is None else "partition_custom"
-                raise user_error(problem, operator.name, self.subtask, what, value) from None
+                raise user_error(
+                    error.problem, operator.name, self.subtask, what, error.record
+                ) from None
 
         return send_or_explain

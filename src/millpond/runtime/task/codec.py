@@ -1,10 +1,10 @@
 """Bytes at rest and between processes.
 
-Layout of every blob, version 1 (little endian):
+Layout of every blob (little endian):
 
     offset  size  content
     0       2     magic "MP"
-    2       1     format version (1)
+    2       1     version of the kind's format: 2 for frame, change and snapshot, 1 for the others
     3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
                   8 batch plan, 9 epoch
     4       4     CRC-32 of the payload
@@ -24,6 +24,7 @@ import pickle
 import struct
 import zlib
 from enum import IntEnum
+from itertools import chain
 from typing import Any
 
 import cloudpickle
@@ -31,7 +32,6 @@ import cloudpickle
 from millpond.errors import CorruptDataError
 
 MAGIC = b"MP"
-FORMAT_VERSION = 1
 _HEADER = struct.Struct("<2sBBI")
 
 
@@ -45,6 +45,14 @@ class BlobKind(IntEnum):
     LANE_PLAN = 7
     BATCH_PLAN = 8
     EPOCH = 9
+
+
+# Version 2: columns (columns.py) instead of one pickled object per record or entry.
+VERSIONS = dict.fromkeys(BlobKind, 1) | {
+    BlobKind.FRAME: 2,
+    BlobKind.CHANGE: 2,
+    BlobKind.SNAPSHOT: 2,
+}
 
 
 def dumps(value: Any) -> bytes:
@@ -61,7 +69,7 @@ loads = pickle.loads
 
 def encode(kind: BlobKind, value: Any) -> bytes:
     payload = dumps(value)
-    return _HEADER.pack(MAGIC, FORMAT_VERSION, kind, zlib.crc32(payload)) + payload
+    return _HEADER.pack(MAGIC, VERSIONS[kind], kind, zlib.crc32(payload)) + payload
 
 
 def kind_of(blob: bytes) -> int:
@@ -76,13 +84,13 @@ def decode(kind: BlobKind, blob: bytes, where: str = "") -> Any:
     magic, version, found_kind, checksum = _HEADER.unpack_from(blob)
     if magic != MAGIC:
         raise CorruptDataError(f"{place}: not a Millpond blob (it starts with {magic!r}).")
-    if version != FORMAT_VERSION:
-        raise CorruptDataError(
-            f"{place}: written in format {version}, this release reads format {FORMAT_VERSION}. "
-            "Use the release that wrote it."
-        )
     if found_kind != kind:
         raise CorruptDataError(f"{place}: expected {kind.name}, found kind {found_kind}.")
+    if version != VERSIONS[kind]:
+        raise CorruptDataError(
+            f"{place}: written in format {version}, this release reads format {VERSIONS[kind]}. "
+            "Use the release that wrote it."
+        )
     payload = memoryview(blob)[_HEADER.size :]
     if zlib.crc32(payload) != checksum:
         raise CorruptDataError(f"{place}: checksum does not match; the data is damaged.")
@@ -121,6 +129,7 @@ _ATOMS = frozenset(
         datetime.datetime,
         datetime.time,
         datetime.timedelta,
+        Frozen,
     }
 )
 
@@ -142,5 +151,20 @@ def freeze(value: Any) -> Any:
     return value if type(value) in _ATOMS or is_immutable(value) else Frozen(dumps(value))
 
 
+def freeze_all(values: list[Any]) -> list[Any]:
+    """`freeze` for a whole column: the list itself if there is nothing to freeze."""
+    types = set(map(type, values))
+    if types <= _ATOMS:
+        return values
+    if types == {tuple} and _ATOMS.issuperset(map(type, chain.from_iterable(values))):
+        return values
+    return list(map(freeze, values))
+
+
 def thaw(value: Any) -> Any:
     return loads(value.data) if type(value) is Frozen else value
+
+
+def thaw_all(values: list[Any]) -> list[Any]:
+    """`thaw` for a whole column: the list itself if nothing in it is frozen."""
+    return list(map(thaw, values)) if Frozen in set(map(type, values)) else values

@@ -24,7 +24,9 @@ from millpond.state.key_group_state import KeyGroupState
 
 
 class TaskClock:
-    """Time and place of a task, set by whoever drives it. No wall clock is ever read here."""
+    """Time and place of a task, set by whoever drives it. No wall clock is ever read here.
+
+    What depends on the key group (state handles, timer services) is in `bound` and follows it."""
 
     def __init__(self) -> None:
         self.watermark = MIN_TIMESTAMP
@@ -32,19 +34,27 @@ class TaskClock:
         self.timestamp: int | None = None
         self.current = CurrentKey()
         self.state: KeyGroupState | None = None
-        self.handles: list[Any] = []
+        self.bound: list[Any] = []
 
     def bind(self, state: KeyGroupState) -> None:
         self.state = state
-        for handle in self.handles:
-            handle.bind(state)
+        for follower in self.bound:
+            follower.bind(state)
 
 
 class TaskTimerService(TimerService):
     def __init__(self, clock: TaskClock, operator: str, keyed: bool) -> None:
         self._clock = clock
+        self._current = clock.current
         self._operator = operator
-        self._keyed = keyed
+        self._event_timers: Any = self
+        self._processing_timers: Any = self
+        if keyed:
+            clock.bound.append(self)
+
+    def bind(self, state: KeyGroupState) -> None:
+        self._event_timers = state.event_timers
+        self._processing_timers = state.processing_timers
 
     def current_processing_time(self) -> int:
         return self._clock.processing_time_ms
@@ -53,24 +63,25 @@ class TaskTimerService(TimerService):
         return self._clock.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        self._state().processing_timers.register(timestamp, self._clock.current.key)
+        self._processing_timers.register(timestamp, self._current.key)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._state().event_timers.register(timestamp, self._clock.current.key)
+        self._event_timers.register(timestamp, self._current.key)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._state().processing_timers.delete(timestamp, self._clock.current.key)
+        self._processing_timers.delete(timestamp, self._current.key)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._state().event_timers.delete(timestamp, self._clock.current.key)
+        self._event_timers.delete(timestamp, self._current.key)
 
-    def _state(self) -> KeyGroupState:
-        if not self._keyed or self._clock.state is None:
-            raise ProgramError(
-                f"Operator '{self._operator}' sets a timer, but timers need a keyed stream: use "
-                "key_by(...).process(KeyedProcessFunction)."
-            )
-        return self._clock.state
+    def register(self, *_: Any) -> None:
+        """Where timers would go if the stream had a key."""
+        raise ProgramError(
+            f"Operator '{self._operator}' sets a timer, but timers need a keyed stream: use "
+            "key_by(...).process(KeyedProcessFunction)."
+        )
+
+    delete = register
 
 
 class FunctionContext(
@@ -174,7 +185,7 @@ class TaskRuntimeContext(RuntimeContext):
             return known[1]
         handle = HANDLES[descriptor.kind](descriptor, self._clock.current)
         self._states[descriptor.name] = (descriptor, handle)
-        self._clock.handles.append(handle)
+        self._clock.bound.append(handle)
         if self._clock.state is not None:
             handle.bind(self._clock.state)
         return handle

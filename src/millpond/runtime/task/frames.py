@@ -3,31 +3,34 @@
     row = (level, label, blob)    level: the pass it is for; label: what Spark groups by
 
 Payloads (see codec.py for the envelope):
-    frame    (exchange or sink, source task, part, number, values, timestamps, keys, clocks,
-              phases, sequences): columns of equal length; timestamps and keys may be None;
-              clocks and phases are one number if all are equal
+    frame    (exchange or sink, source task, part, number, values, timestamps, keys, clocks, phases,
+              sequences): lists of values and keys, `timestamps` None or a list; the last three are
+              columns (columns.py); clocks and phases are one number if all are equal
     control  (processing time, start or None, ends, whether it is the last batch)
     meta     a dict, see `meta_row`
 
-A record's *place* is (clock, phase, sequence): the event-time clock at which it came to be, then
-0 processing-time timers before the batch's records, 1 records, 2 event-time timers, 3 processing-time
-timers after the batch's records, then its number in the source partition. Runs are sorted by place
-and merged by it, so the order at the next task does not depend on how the work was spread or cut.
+The frames of one source task's part are a run, sorted by place (bundle.py). Runs are merged by place, so
+the order at the next task does not depend on how the work was spread or cut.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import numpy
+
 from millpond.runtime.task import codec
-from millpond.runtime.task.codec import BlobKind, freeze, thaw
+from millpond.runtime.task.bundle import Bundle
+from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.columns import (
+    IntColumn,
+    Numbers,
+    decode_column,
+    numbers_of,
+)
 
 SINK_LEVEL = 127
-
-PHASE_BEFORE, PHASE_RECORD, PHASE_EVENT_TIMER, PHASE_AFTER = range(4)
-Place = tuple[int, int, int]
 Row = tuple[int, int, bytes]
 
 
@@ -43,31 +46,7 @@ class Frame(NamedTuple):
     source_task: int
     part: Part
     number: int
-    values: list[Any]
-    timestamps: list[int | None] | None
-    keys: list[Any] | None
-    clocks: int | list[int]
-    phases: int | list[int]
-    sequences: list[int]
-
-    def records(self) -> Iterator[Record]:
-        count = len(self.values)
-        clocks = self.clocks if isinstance(self.clocks, list) else [self.clocks] * count
-        phases = self.phases if isinstance(self.phases, list) else [self.phases] * count
-        timestamps = self.timestamps or [None] * count
-        keys = self.keys if self.keys is not None else [None] * count
-        for clock, phase, sequence, value, timestamp, key in zip(
-            clocks, phases, self.sequences, self.values, timestamps, keys, strict=True
-        ):
-            yield Record((clock, phase, sequence), self, thaw(value), timestamp, thaw(key))
-
-
-class Record(NamedTuple):
-    place: Place
-    frame: Frame
-    value: Any
-    timestamp: int | None
-    key: Any
+    bundle: Bundle
 
 
 class SplitEnd(NamedTuple):
@@ -98,55 +77,46 @@ class Control(NamedTuple):
     last_batch: bool = False
 
 
-class FrameBuilder:
-    """Collects records for one target and label, column by column."""
-
-    __slots__ = ("clocks", "keys", "phases", "sequences", "timestamps", "values")
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.timestamps: list[int | None] = []
-        self.keys: list[Any] = []
-        self.clocks: list[int] = []
-        self.phases: list[int] = []
-        self.sequences: list[int] = []
-
-    def add(self, value: Any, timestamp: int | None, key: Any, place: Place) -> None:
-        self.values.append(freeze(value))
-        self.timestamps.append(timestamp)
-        self.keys.append(key)
-        clock, phase, sequence = place
-        self.clocks.append(clock)
-        self.phases.append(phase)
-        self.sequences.append(sequence)
-
-    def build(self, target: int, source_task: int, part: Part, number: int, keyed: bool) -> bytes:
-        frame = Frame(
-            target,
-            source_task,
-            part,
-            number,
-            self.values,
-            None if _all_equal(self.timestamps, None) else self.timestamps,
-            [freeze(key) for key in self.keys] if keyed else None,
-            _compact(self.clocks),
-            _compact(self.phases),
-            self.sequences,
-        )
-        return codec.encode(BlobKind.FRAME, tuple(frame))
+def encode_frame(frame: Frame) -> bytes:
+    bundle = frame.bundle
+    return codec.encode(
+        BlobKind.FRAME,
+        (
+            frame.target,
+            frame.source_task,
+            tuple(frame.part),
+            frame.number,
+            bundle.values,
+            bundle.timestamps,
+            bundle.keys,
+            _encode_numbers(bundle.clocks),
+            _encode_numbers(bundle.phases),
+            _encode_numbers(bundle.sequences),
+        ),
+    )
 
 
-def _all_equal(column: list[Any], value: Any) -> bool:
-    return column.count(value) == len(column)
+def _encode_numbers(numbers: int | Numbers) -> Any:
+    return numbers if isinstance(numbers, int) else IntColumn(numbers).encode()
 
 
-def _compact(column: list[int]) -> int | list[int]:
-    return column[0] if _all_equal(column, column[0]) else column
+def _decode_numbers(encoded: Any) -> int | Numbers:
+    return encoded if isinstance(encoded, int) else numbers_of(decode_column(encoded))
 
 
 def decode_frame(blob: bytes) -> Frame:
-    frame = Frame(*codec.decode(BlobKind.FRAME, blob))
-    return frame._replace(part=Part(*frame.part))
+    target, source_task, part, number, values, timestamps, keys, clocks, phases, sequences = (
+        codec.decode(BlobKind.FRAME, blob)
+    )
+    bundle = Bundle(
+        values,
+        timestamps,
+        _decode_numbers(clocks),
+        _decode_numbers(phases),
+        _decode_numbers(sequences),  # type: ignore[arg-type]
+        keys,
+    )
+    return Frame(target, source_task, Part(*part), number, bundle)
 
 
 def encode_control(control: Control) -> bytes:
@@ -192,20 +162,21 @@ def rows_of_level(rows: Iterable[Row], level: int) -> tuple[list[Row], dict[int,
     return passed, groups
 
 
-def merge(frames: Iterable[Frame]) -> Iterator[Record]:
-    """All records of the frames of one label, in the order of their places."""
-    runs: dict[tuple[int, int, Part], list[Frame]] = {}
-    for frame in frames:
-        runs.setdefault((frame.target, frame.source_task, frame.part), []).append(frame)
-    streams = []
-    for _, run in sorted(runs.items()):
-        run.sort(key=lambda frame: frame.number)
-        streams.append(_chain(run))
-    if len(streams) == 1:
-        return streams[0]
-    return heapq.merge(*streams, key=lambda record: record.place)
+def merge(frames: Iterable[Frame], input_of: Callable[[Frame], int]) -> Bundle | None:
+    """All records of the frames of one label, in the order of their places; None if there are none.
+    `input_of` says which input the records of a frame belong to."""
+    ordered = sorted(frames, key=lambda f: (f.target, f.source_task, f.part, f.number))
+    ordered = [frame for frame in ordered if len(frame.bundle)]
+    if not ordered:
+        return None
+    for frame in ordered:
+        frame.bundle.inputs = input_of(frame)
+    bundle = Bundle.joined([frame.bundle for frame in ordered])
+    runs = {(frame.target, frame.source_task, frame.part) for frame in ordered}
+    return bundle if len(runs) == 1 else bundle.reordered(_order(bundle))
 
 
-def _chain(run: list[Frame]) -> Iterator[Record]:
-    for frame in run:
-        yield from frame.records()
+def _order(bundle: Bundle) -> Numbers:
+    """Sorts by place; where places are equal, runs keep their order."""
+    columns = (bundle.sequences, bundle.phases, bundle.clocks)
+    return numpy.lexsort([column for column in columns if not isinstance(column, int)])

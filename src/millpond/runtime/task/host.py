@@ -9,17 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy
+
 from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
+from millpond.datastream.connectors.base import Source
 from millpond.datastream.state import StateKind
 from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.runtime.task import changelog, codec
 from millpond.runtime.task.batch import LanePlan, SplitPlan
+from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.changelog import CachedState, LogStore
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.frames import (
-    PHASE_RECORD,
     Control,
     Frame,
     Part,
@@ -86,12 +89,15 @@ class JobHost:
         for operator in chain.watermark_operators():
             operator.resume(split.saved.get(operator.plan.id), now_ms)
         source = chain.root.plan.function
-        place = (MIN_TIMESTAMP, PHASE_RECORD, 0)
+        count = 0
         for arguments in split.reads:
-            for value, timestamp in self._read(source, arguments, chain):
-                router.place = place
-                chain.root.process(value, timestamp)
-            yield from router.packed()
+            for values, timestamps in self._read(source, arguments, chain):
+                sequences = numpy.arange(count, count + len(values), dtype=numpy.int64)
+                count += len(values)
+                chain.root.process(
+                    Bundle(values, timestamps, MIN_TIMESTAMP, PHASE_RECORD, sequences)
+                )
+                yield from router.packed()
         yield from router.take_rows()
         own_ends = self._split_ends(chain, split, now_ms)
         ends.extend(own_ends)
@@ -109,10 +115,12 @@ class JobHost:
 
     @staticmethod
     def _read(
-        source: Any, arguments: Any, chain: OperatorChain
-    ) -> Iterator[tuple[Any, int | None]]:
+        source: Source, arguments: Any, chain: OperatorChain
+    ) -> Iterator[tuple[list[Any], list[int | None] | None]]:
         try:
-            yield from source.read(arguments)
+            for values, timestamps in source.read_many(arguments):
+                if values:
+                    yield values, timestamps
         except Exception as problem:
             action = "reading the source"
             raise user_error(problem, chain.root.name, chain.subtask, action, None) from None
@@ -195,14 +203,13 @@ class JobHost:
         task.bind(state, start_clock, now_ms)
         self._resume_watermarks(chain, state, now_ms)
         task.advance_processing_time(now_ms)
-        inputs = self.plan.exchanges
-        for place, frame, value, timestamp, key in merge(frames):
-            if place[0] > task.watermark:
-                task.advance_watermark(min(place[0], end_clock))
-            index = inputs[frame.target].input_index
-            task.process(index, key, value, timestamp, place[2], place[1])
+        exchanges = self.plan.exchanges
+        bundle = merge(frames, lambda frame: exchanges[frame.target].input_index)
+        if bundle is not None:
+            task.run(bundle, end_clock)
         task.advance_watermark(end_clock)
         task.advance_processing_time(now_ms, after_records=True)
+        task.finish()
         ended = end_clock == MAX_TIMESTAMP
         rows = router.take_rows()
         meta: dict[str, Any] = {}

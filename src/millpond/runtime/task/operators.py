@@ -6,13 +6,17 @@ that names the operator and the record, once, where it happened.
 
 from __future__ import annotations
 
+import itertools
 import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy
+
 from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.common.typeinfo import to_type_info
 from millpond.common.watermark_strategy import (
+    BoundedOutOfOrdernessGenerator,
     WatermarkGenerator,
     WatermarkOutput,
     WatermarkStrategy,
@@ -20,15 +24,18 @@ from millpond.common.watermark_strategy import (
 from millpond.datastream.functions import Function
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.state import ReducingStateDescriptor
-from millpond.datastream.time_domain import TimeDomain
 from millpond.errors import MillpondError, TypeMismatchError, UserFunctionError
 from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import OperatorPlan
+from millpond.runtime.task.bundle import Bundle
+from millpond.runtime.task.codec import freeze, thaw, thaw_all
+from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.context import FunctionContext, TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Part
 from millpond.runtime.task.router import Router
 
-Emit = Callable[[Any, "int | None"], None]
+Emit = Callable[[Bundle], None]
+Handler = Callable[[Any, Any], "Iterable[Any] | None"]
 _RECORD_TEXT = 300
 _HIDDEN_FRAMES = ("millpond/runtime/", "millpond/state/", "pyspark/")
 
@@ -56,7 +63,11 @@ def user_error(
 
 
 class Operator:
-    """Base: life cycle, outputs, type checks."""
+    """Base: life cycle, outputs, type checks.
+
+    Chained operators take bundles (`process`). The root of a task with state or two inputs is driven
+    record by record: it offers `handlers`, one per input, that take (value, context) and return
+    results, and a `timer_handler`."""
 
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         self.plan = plan
@@ -85,52 +96,45 @@ class Operator:
             except Exception as problem:
                 raise user_error(problem, self.name, self.subtask, "close()", None) from None
 
-    def process(self, value: Any, timestamp: int | None) -> None:
+    def process(self, bundle: Bundle) -> None:
         raise NotImplementedError(type(self).__name__)
 
-    def process_input(self, index: int, value: Any, timestamp: int | None) -> None:
-        self.process(value, timestamp)
+    def handlers(self) -> list[Handler] | None:
+        """One per input, if records must be handled one by one; else None."""
+        return None
 
-    def on_timer(self, time_ms: int, domain: TimeDomain) -> None:
-        """A timer of the current key fires."""
+    context: Any = None
+    action = "process_element"
 
-    def send(self, result: Any, timestamp: int | None) -> None:
-        """Emit one result to the main output, after the type check."""
-        if self._check is not None:
-            try:
-                result = self._check(result)
-            except TypeMismatchError as mismatch:
-                raise self.failed(mismatch, "emitting a result", result) from None
-        self.emit(result, timestamp)
+    def timer_handler(self) -> Handler:
+        """Takes (time, context) when a timer of the current key fires, and returns results."""
+        return lambda time_ms, context: None
 
-    def send_all(self, results: Iterable[Any] | None, timestamp: int | None) -> None:
-        """Emit what a process function yields; (OutputTag, value) goes to a side output."""
-        if results is None:
-            return
-        for result in results:
-            if type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag):
-                self._send_to_side(result[0], result[1], timestamp)
-            else:
-                self.send(result, timestamp)
+    def checked(self, results: list[Any]) -> list[Any]:
+        """Results after the type check of the main output."""
+        return self._conform(results, self._check, "emitting a result")
 
-    def _send_to_side(self, tag: OutputTag, value: Any, timestamp: int | None) -> None:
-        emit = self.side_outputs.get(tag.tag_id)
-        if emit is None:
-            return  # nobody reads this side output
-        check = self._tag_checks.get(tag.tag_id)
-        if check is not None:
-            try:
-                value = check(value)
-            except TypeMismatchError as mismatch:
-                action = f"emitting to side output '{tag.tag_id}'"
-                raise self.failed(mismatch, action, value) from None
-        emit(value, timestamp)
+    def check_side(self, tag: str, values: list[Any]) -> list[Any]:
+        action = f"emitting to side output '{tag}'"
+        return self._conform(values, self._tag_checks.get(tag), action)
+
+    def _conform(
+        self, values: list[Any], check: Callable[[Any], Any] | None, action: str
+    ) -> list[Any]:
+        if check is None:
+            return values
+        conforming: list[Any] = []
+        try:
+            conforming.extend(map(check, thaw_all(values)))
+        except TypeMismatchError as mismatch:
+            raise self.failed(mismatch, action, thaw(values[len(conforming)])) from None
+        return conforming
 
     def failed(self, problem: BaseException, action: str, record: Any) -> MillpondError:
         return user_error(problem, self.name, self.subtask, action, record)
 
 
-def _discard(value: Any, timestamp: int | None) -> None:
+def _discard(bundle: Bundle) -> None:
     """The output of an operator nobody reads."""
 
 
@@ -146,12 +150,26 @@ class MapOperator(Operator):
         super().__init__(plan, clock, subtask)
         self._map = _method(plan.function, "map")
 
-    def process(self, value: Any, timestamp: int | None) -> None:
+    def process(self, bundle: Bundle) -> None:
+        values = bundle.open_values()
+        results: list[Any] = []
         try:
-            result = self._map(value)
+            first = self._map(values[0])
+            results.append(freeze(first))
+            rest = map(self._map, itertools.islice(values, 1, None))
+            if results[0] is first:
+                results.extend(rest)
+            else:
+                self._extend_with_mutable(results, first, rest)
         except Exception as problem:
-            raise self.failed(problem, "map", value) from None
-        self.send(result, timestamp)
+            raise self.failed(problem, "map", values[len(results)]) from None
+        self.emit(bundle.with_values(self.checked(results)))
+
+    @staticmethod
+    def _extend_with_mutable(results: list[Any], first: Any, rest: Iterable[Any]) -> None:
+        """A function that returns the same list again, with other content, means each as it was."""
+        for result in rest:
+            results.append(freeze(result) if result is first else result)
 
 
 class FlatMapOperator(Operator):
@@ -159,14 +177,23 @@ class FlatMapOperator(Operator):
         super().__init__(plan, clock, subtask)
         self._flat_map = _method(plan.function, "flat_map")
 
-    def process(self, value: Any, timestamp: int | None) -> None:
+    def process(self, bundle: Bundle) -> None:
+        flat_map = self._flat_map
+        results: list[Any] = []
+        positions: list[int] = []
+        value = None
         try:
-            results = self._flat_map(value)
-            if results is not None:
-                for result in results:
-                    self.send(result, timestamp)
+            for position, value in enumerate(bundle.open_values()):
+                own = flat_map(value)
+                if own is not None:
+                    for result in own:
+                        # Frozen at once: the function may change it before it yields the next.
+                        results.append(freeze(result))
+                        positions.append(position)
         except Exception as problem:
             raise self.failed(problem, "flat_map", value) from None
+        if results:
+            self.emit(bundle.take(positions, self.checked(results)))
 
 
 class FilterOperator(Operator):
@@ -174,13 +201,18 @@ class FilterOperator(Operator):
         super().__init__(plan, clock, subtask)
         self._filter = _method(plan.function, "filter")
 
-    def process(self, value: Any, timestamp: int | None) -> None:
+    def process(self, bundle: Bundle) -> None:
+        values = bundle.open_values()
+        kept: list[Any] = []
         try:
-            keep = self._filter(value)
+            kept.extend(map(self._filter, values))
         except Exception as problem:
-            raise self.failed(problem, "filter", value) from None
-        if keep:
-            self.emit(value, timestamp)
+            raise self.failed(problem, "filter", values[len(kept)]) from None
+        if all(kept):
+            self.emit(bundle.with_values(values))
+        elif any(kept):
+            positions = list(itertools.compress(range(len(kept)), kept))
+            self.emit(bundle.take(positions, list(itertools.compress(values, kept))))
 
 
 class ProcessOperator(Operator):
@@ -190,74 +222,117 @@ class ProcessOperator(Operator):
 
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
-        self._context = FunctionContext(clock, self.name, self.keyed)
+        self.context = FunctionContext(clock, self.name, self.keyed)
 
-    def process(self, value: Any, timestamp: int | None) -> None:
-        self.clock.timestamp = timestamp
+    def process(self, bundle: Bundle) -> None:
+        """As part of a chain: the clock shows what it showed when the record came to be."""
+        clock, context = self.clock, self.context
+        process_element = self.plan.function.process_element
+        output = _SplitOutput(self)
+        before = clock.watermark
+        value = None
         try:
-            results = self.plan.function.process_element(value, self._context)
-            if results is not None:
-                self.send_all(results, timestamp)
+            for position, (value, timestamp, watermark) in enumerate(
+                zip(bundle.open_values(), bundle.each_timestamp(), bundle.each_watermark())  # noqa: B905 (some are endless)
+            ):
+                clock.timestamp = timestamp
+                clock.watermark = watermark
+                results = process_element(value, context)
+                if results is not None:
+                    output.add_all(results, position)
         except Exception as problem:
             raise self.failed(problem, "process_element", value) from None
+        clock.watermark = before
+        output.send(bundle)
+
+    def handlers(self) -> list[Handler] | None:
+        return [self.plan.function.process_element] if self.keyed else None
+
+
+class _SplitOutput:
+    """What a process function yields, by output; each result with the position of its cause."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+        self._main: tuple[list[Any], list[int]] = ([], [])
+        self._sides: dict[str, tuple[list[Any], list[int]]] = {}
+
+    def add_all(self, results: Iterable[Any], position: int) -> None:
+        for result in results:
+            output, value = self._main, result
+            if is_tagged(result):
+                tag, value = result[0].tag_id, result[1]
+                output = self._sides.setdefault(tag, ([], []))
+            output[0].append(freeze(value))
+            output[1].append(position)
+
+    def send(self, bundle: Bundle) -> None:
+        operator = self._operator
+        for tag, (values, positions) in self._sides.items():
+            emit = operator.side_outputs.get(tag)
+            if emit is not None:  # else: nobody reads this side output
+                emit(bundle.take(positions, operator.check_side(tag, values)))
+        values, positions = self._main
+        if values:
+            operator.emit(bundle.take(positions, operator.checked(values)))
+
+
+def is_tagged(result: Any) -> bool:
+    """True for (OutputTag, value): a result for a side output."""
+    return type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag)
 
 
 class KeyedProcessOperator(ProcessOperator):
     keyed = True
 
-    def on_timer(self, time_ms: int, domain: TimeDomain) -> None:
-        event_time = domain is TimeDomain.EVENT_TIME
-        timestamp = time_ms if event_time else None
-        self.clock.timestamp = time_ms
-        self._context.domain = domain
-        try:
-            self.send_all(self.plan.function.on_timer(time_ms, self._context), timestamp)
-        except Exception as problem:
-            action = f"on_timer at {time_ms} ({domain.name}) for key {self.clock.current.key!r}"
-            raise self.failed(problem, action, None) from None
+    def timer_handler(self) -> Handler:
+        return self.plan.function.on_timer  # type: ignore[no-any-return]
 
 
 class CoMapOperator(Operator):
-    def process_input(self, index: int, value: Any, timestamp: int | None) -> None:
-        name = "map1" if index == 0 else "map2"
-        try:
-            result = getattr(self.plan.function, name)(value)
-        except Exception as problem:
-            raise self.failed(problem, name, value) from None
-        if result is not None:
-            self.send(result, timestamp)
+    action = "map1 or map2"
+
+    def handlers(self) -> list[Handler]:
+        return [self._one(self.plan.function.map1), self._one(self.plan.function.map2)]
+
+    @staticmethod
+    def _one(function: Callable[[Any], Any]) -> Handler:
+        def handle(value: Any, _: Any) -> Iterable[Any] | None:
+            result = function(value)
+            return None if result is None else (result,)
+
+        return handle
 
 
 class CoFlatMapOperator(Operator):
-    def process_input(self, index: int, value: Any, timestamp: int | None) -> None:
-        name = "flat_map1" if index == 0 else "flat_map2"
-        try:
-            results = getattr(self.plan.function, name)(value)
-            if results is not None:
-                for result in results:
-                    self.send(result, timestamp)
-        except Exception as problem:
-            raise self.failed(problem, name, value) from None
+    action = "flat_map1 or flat_map2"
+
+    def handlers(self) -> list[Handler]:
+        function = self.plan.function
+        return [
+            lambda value, _: function.flat_map1(value),
+            lambda value, _: function.flat_map2(value),
+        ]
 
 
 class CoProcessOperator(ProcessOperator):
-    def process_input(self, index: int, value: Any, timestamp: int | None) -> None:
-        name = "process_element1" if index == 0 else "process_element2"
-        self.clock.timestamp = timestamp
-        try:
-            self.send_all(getattr(self.plan.function, name)(value, self._context), timestamp)
-        except Exception as problem:
-            raise self.failed(problem, name, value) from None
+    action = "process_element1 or process_element2"
+
+    def handlers(self) -> list[Handler]:
+        return [self.plan.function.process_element1, self.plan.function.process_element2]
 
 
 class KeyedCoProcessOperator(KeyedProcessOperator, CoProcessOperator):
     """Both inputs see the same keyed state and timers."""
+
+    handlers = CoProcessOperator.handlers
 
 
 class ReduceOperator(Operator):
     """Rolling reduce; in batch mode one result per key, at the end of the input."""
 
     batch_mode = False
+    action = "reduce"
 
     def open(self, context: TaskRuntimeContext) -> None:
         super().open(context)
@@ -265,19 +340,23 @@ class ReduceOperator(Operator):
             ReducingStateDescriptor("_reduce", self.plan.function, self.plan.output_type)
         )
 
-    def process(self, value: Any, timestamp: int | None) -> None:
-        try:
-            self._state.add(value)
-        except Exception as problem:
-            raise self.failed(problem, "reduce", value) from None
-        if self.batch_mode:
-            assert self.clock.state is not None
-            self.clock.state.event_timers.register(MAX_TIMESTAMP, self.clock.current.key)
-        else:
-            self.emit(self._state.get(), timestamp)
+    def handlers(self) -> list[Handler]:
+        return [self._add_until_the_end if self.batch_mode else self._add]
 
-    def on_timer(self, time_ms: int, domain: TimeDomain) -> None:
-        self.emit(self._state.get(), time_ms)
+    def _add(self, value: Any, _: Any) -> Iterable[Any]:
+        self._state.add(value)
+        return (self._state.at_rest(),)
+
+    def _add_until_the_end(self, value: Any, _: Any) -> None:
+        self._state.add(value)
+        assert self.clock.state is not None
+        self.clock.state.event_timers.register(MAX_TIMESTAMP, self.clock.current.key)
+
+    def timer_handler(self) -> Handler:
+        return lambda time_ms, context: (self._state.at_rest(),)
+
+    def checked(self, results: list[Any]) -> list[Any]:
+        return results  # state has checked them
 
 
 class WatermarkOperator(Operator):
@@ -289,7 +368,7 @@ class WatermarkOperator(Operator):
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
         self.strategy: WatermarkStrategy = plan.function
-        self._assigner = self.strategy.timestamp_assigner
+        self._extract = _extractor(self.strategy)
         self.batch_mode = False
         self.router: Router | None = None
         self.resume(None, 0)
@@ -322,39 +401,75 @@ class WatermarkOperator(Operator):
     def watermark(self) -> int:
         return self._output.watermark
 
-    def process(self, value: Any, timestamp: int | None) -> None:
-        self._records += 1
-        if self._assigner is not None:
-            try:
-                given = MIN_TIMESTAMP if timestamp is None else timestamp
-                timestamp = self._assigner.extract_timestamp(value, given)
-            except Exception as problem:
-                raise self.failed(problem, "extract_timestamp", value) from None
-        clock, router, output = self.clock, self.router, self._output
-        before = clock.watermark
-        clock.watermark = MIN_TIMESTAMP if self.batch_mode else output.watermark
+    def process(self, bundle: Bundle) -> None:
+        self._records += len(bundle)
+        values = bundle.open_values()
+        timestamps = self._timestamps(values, bundle)
+        clocks = self._watermarks_before(values, timestamps)
+        after = Bundle(
+            values,
+            None if timestamps.count(None) == len(timestamps) else timestamps,
+            MIN_TIMESTAMP if self.batch_mode else clocks,
+            bundle.phases,
+            bundle.sequences,
+        )
+        router = self.router
         if router is None:
-            self.emit(value, timestamp)
+            self.emit(after)
         else:
-            part, place = router.part, router.place
+            part = router.part
             router.part = Part(self.plan.id, part.number)
-            router.place = (clock.watermark, place[1], place[2])
-            self.emit(value, timestamp)
-            router.part, router.place = part, place
-        clock.watermark = before
+            self.emit(after)
+            router.part = part
+
+    def _timestamps(self, values: list[Any], bundle: Bundle) -> list[int | None]:
+        extract = self._extract
+        given = bundle.timestamps
+        if extract is None:
+            return [None] * len(values) if given is None else given
+        timestamps: list[int | None] = []
+        before = [MIN_TIMESTAMP if time is None else time for time in given] if given else None
         try:
-            event_time = MIN_TIMESTAMP if timestamp is None else timestamp
-            self._generator.on_event(value, event_time, output)
-            self._generator.on_periodic_emit(output)
+            timestamps.extend(map(extract, values, before or itertools.repeat(MIN_TIMESTAMP)))
+        except Exception as problem:
+            value = values[len(timestamps)]
+            raise self.failed(problem, "extract_timestamp", value) from None
+        return timestamps
+
+    def _watermarks_before(self, values: list[Any], timestamps: list[int | None]) -> Numbers:
+        """The watermark each record meets; the generator then knows all of them."""
+        generator, output = self._generator, self._output
+        if type(generator) is BoundedOutOfOrdernessGenerator and set(map(type, timestamps)) == {
+            int
+        }:
+            clocks = generator.watermarks(timestamps, output)  # type: ignore[arg-type]
+            if clocks is not None:
+                return clocks
+        each = numpy.empty(len(values), numpy.int64)
+        value = None
+        try:
+            for position, (value, timestamp) in enumerate(zip(values, timestamps, strict=True)):
+                each[position] = output.watermark
+                event_time = MIN_TIMESTAMP if timestamp is None else timestamp
+                generator.on_event(value, event_time, output)
+                generator.on_periodic_emit(output)
         except Exception as problem:
             raise self.failed(problem, "the watermark generator", value) from None
+        return each
+
+
+def _extractor(strategy: WatermarkStrategy) -> Callable[[Any, int], int] | None:
+    assigner = strategy.timestamp_assigner
+    return None if assigner is None else getattr(assigner, "function", assigner.extract_timestamp)
 
 
 class SourceOperator(Operator):
     """The start of a head: checks records against the source's declared type."""
 
-    def process(self, value: Any, timestamp: int | None) -> None:
-        self.send(value, timestamp)
+    def process(self, bundle: Bundle) -> None:
+        self.emit(
+            bundle if self._check is None else bundle.with_values(self.checked(bundle.values))
+        )
 
 
 OPERATORS: dict[OperatorKind, type[Operator]] = {

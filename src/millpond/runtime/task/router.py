@@ -5,38 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy
+
 from millpond.datastream.functions import KeySelector, Partitioner
 from millpond.errors import ProgramError
 from millpond.plan.graph import Exchange, ExchangeKind
 from millpond.plan.physical import ExchangePlan, JobPlan, SinkPlan, TaskPlan
-from millpond.runtime.task.frames import SINK_LEVEL, FrameBuilder, Part, Place, Row
+from millpond.runtime.task.bundle import Bundle
+from millpond.runtime.task.codec import freeze_all
+from millpond.runtime.task.columns import Numbers
+from millpond.runtime.task.frames import SINK_LEVEL, Frame, Part, Row, encode_frame
 from millpond.runtime.task.key_groups import key_group_of, murmur_mix
 from millpond.runtime.task.labels import make_label
 
 _KEY_CACHE_LIMIT = 1_000_000
+_PENDING_FRAMES = 32  # records are held back until they fill this many frames
+# values -> (keys or None, the label of each value; None: every label)
+Choose = Callable[[list[Any]], tuple["list[Any] | None", "int | Numbers | None"]]
 
 
 class Router:
-    """Collects one pass's output of one task and packs it into rows.
-
-    `place` is set by the task before each record or timer; it never goes back, so that every run
-    is sorted."""
+    """Collects one pass's output of one task and packs it into rows."""
 
     def __init__(self, plan: JobPlan, task: TaskPlan, frame_records: int) -> None:
         self._plan = plan
         self._task = task
         self._frame_records = frame_records
-        self._builders: dict[tuple[int, int, int, Part], FrameBuilder] = {}
-        self._numbers: dict[tuple[int, int, int, Part], int] = {}
+        self._outlets: list[_Outlet] = []
         self._rows: list[Row] = []
-        self.place: Place = (0, 0, 0)
         self.part = Part(-1, 0)
         self.subtask = 0
-        self._renumber = task.level == 0
-        self._sequence = 0
         self._spread = 0
+        self._sequence = 0
 
     def begin(self, part: Part, subtask: int) -> None:
+        """Turn to a split or label. Everything before it has been taken."""
         self.part = part
         self.subtask = subtask
         self._sequence = 0
@@ -46,134 +49,224 @@ class Router:
 
     def take_rows(self) -> list[Row]:
         """Everything packed since the last call."""
-        for target in list(self._builders):
-            self._flush(target)
-        self._numbers.clear()
+        for outlet in self._outlets:
+            outlet.flush()
+            outlet.numbers.clear()
         rows, self._rows = self._rows, []
         return rows
-
-    def exchange_sender(self, exchange: ExchangePlan) -> Callable[[Any, int | None], None]:
-        """The function that sends a record through an exchange."""
-        target = self._plan.tasks[exchange.target_task]
-        labels = [make_label(target.ordinal, number) for number in range(target.labels)]
-        where = self._plan.operators[exchange.source_operator].name
-        choose = self._chooser(
-            exchange.kind, exchange.key_selector, exchange.partitioner, target.labels, where
-        )
-        level, exchange_id = target.level, exchange.id
-
-        def send(value: Any, timestamp: int | None) -> None:
-            key, numbers = choose(value)
-            for number in numbers:
-                self._add(level, exchange_id, labels[number], value, timestamp, key)
-
-        return send
-
-    def sink_sender(self, sink: SinkPlan, exchange: Exchange) -> Callable[[Any, int | None], None]:
-        labels = [make_label(0, number) for number in range(sink.parallelism)]
-        choose = self._chooser(
-            exchange.kind, exchange.key_selector, exchange.partitioner, len(labels), sink.name
-        )
-
-        def send(value: Any, timestamp: int | None) -> None:
-            for number in choose(value)[1]:
-                self._add(SINK_LEVEL, sink.id, labels[number], value, timestamp, None)
-
-        return send
-
-    def _chooser(
-        self, kind: ExchangeKind, key_selector: Any, partitioner: Any, count: int, where: str
-    ) -> Callable[[Any], tuple[Any, Any]]:
-        """value -> (key, numbers of the labels it goes to)."""
-        if kind is ExchangeKind.KEY:
-            return _key_chooser(key_selector, count)
-        if kind is ExchangeKind.CUSTOM:
-            return _custom_chooser(key_selector, partitioner, count, where)
-        if kind is ExchangeKind.BROADCAST:
-            everywhere = range(count)
-            return lambda value: (None, everywhere)
-        if kind is ExchangeKind.GLOBAL:
-            return lambda value: (None, (0,))
-        if kind is ExchangeKind.FORWARD:
-            return lambda value: (None, (self.subtask % count,))
-        shuffled = kind is ExchangeKind.SHUFFLE
-
-        def next_one(value: Any) -> tuple[Any, Any]:
-            self._spread += 1
-            return None, ((murmur_mix(self._spread) if shuffled else self._spread) % count,)
-
-        return next_one
-
-    def _add(
-        self,
-        level: int,
-        target: int,
-        label: int,
-        value: Any,
-        timestamp: int | None,
-        key: Any,
-    ) -> None:
-        address = (level, target, label, self.part)
-        builder = self._builders.get(address)
-        if builder is None:
-            builder = self._builders[address] = FrameBuilder()
-        place = self.place
-        if self._renumber:  # a head numbers what leaves it, so that no two records tie later on
-            self._sequence += 1
-            place = (place[0], place[1], self._sequence)
-        builder.add(value, timestamp, key, place)
-        if len(builder.values) >= self._frame_records:
-            self._flush(address)
-
-    def _flush(self, address: tuple[int, int, int, Part]) -> None:
-        level, target, label, part = address
-        builder = self._builders.pop(address)
-        number = self._numbers.get(address, 0)
-        self._numbers[address] = number + 1
-        keyed = level != SINK_LEVEL and self._plan.exchanges[target].kind is ExchangeKind.KEY
-        blob = builder.build(target, self._task.id, part, number, keyed)
-        self._rows.append((level, label, blob))
 
     def packed(self) -> Iterator[Row]:
         """Rows that are ready already, so that a long pass need not hold them all."""
         rows, self._rows = self._rows, []
         yield from rows
 
+    def exchange_sender(self, exchange: ExchangePlan) -> Callable[[Bundle], None]:
+        """The function that sends records through an exchange."""
+        target = self._plan.tasks[exchange.target_task]
+        labels = [make_label(target.ordinal, number) for number in range(target.labels)]
+        where = self._plan.operators[exchange.source_operator].name
+        choose = self._chooser(
+            exchange.kind, exchange.key_selector, exchange.partitioner, target.labels, where
+        )
+        return self._outlet(target.level, exchange.id, labels, choose).send
 
-def _key_chooser(selector: Any, max_parallelism: int) -> Callable[[Any], tuple[Any, Any]]:
+    def sink_sender(self, sink: SinkPlan, exchange: Exchange) -> Callable[[Bundle], None]:
+        labels = [make_label(0, number) for number in range(sink.parallelism)]
+        choose = self._chooser(
+            exchange.kind, exchange.key_selector, exchange.partitioner, len(labels), sink.name
+        )
+        return self._outlet(
+            SINK_LEVEL, sink.id, labels, lambda values: (None, choose(values)[1])
+        ).send
+
+    def _outlet(self, level: int, target: int, labels: list[int], choose: Choose) -> _Outlet:
+        outlet = _Outlet(self, level, target, labels, choose)
+        self._outlets.append(outlet)
+        return outlet
+
+    def _chooser(
+        self, kind: ExchangeKind, key_selector: Any, partitioner: Any, count: int, where: str
+    ) -> Choose:
+        if kind is ExchangeKind.KEY:
+            return _key_chooser(key_selector, count)
+        if kind is ExchangeKind.CUSTOM:
+            return _custom_chooser(key_selector, partitioner, count, where)
+        if kind is ExchangeKind.BROADCAST:
+            return lambda values: (None, None)
+        if kind is ExchangeKind.GLOBAL:
+            return lambda values: (None, 0)
+        if kind is ExchangeKind.FORWARD:
+            return lambda values: (None, self.subtask % count)
+        shuffled = kind is ExchangeKind.SHUFFLE
+
+        def spread(values: list[Any]) -> tuple[None, Numbers]:
+            first = self._spread + 1
+            self._spread += len(values)
+            turns = range(first, first + len(values))
+            numbers = map(murmur_mix, turns) if shuffled else turns
+            return None, numpy.fromiter(numbers, numpy.int64, len(values)) % count
+
+        return spread
+
+    def numbered(self, bundle: Bundle) -> Numbers:
+        """The sequence numbers under which records leave. A head with one way out numbers what
+        leaves it, so that no two records tie later on. With several ways out the number stays that
+        of the source's record: only that is the same wherever batches are cut."""
+        if self._task.level > 0 or len(self._outlets) > 1:
+            return bundle.sequences
+        first = self._sequence + 1
+        self._sequence += len(bundle)
+        return numpy.arange(first, first + len(bundle), dtype=numpy.int64)
+
+    def add_frame(
+        self, level: int, target: int, label: int, part: Part, number: int, bundle: Bundle
+    ) -> None:
+        frame = Frame(target, self._task.id, part, number, bundle)
+        self._rows.append((level, label, encode_frame(frame)))
+
+    @property
+    def frame_records(self) -> int:
+        return self._frame_records
+
+
+class _Outlet:
+    """One way out of a task. Records wait here, all labels together, and are sorted by label when
+    enough have come: a frame then holds many records, and each step is done for all of them."""
+
+    def __init__(
+        self, router: Router, level: int, target: int, labels: list[int], choose: Choose
+    ) -> None:
+        self._router = router
+        self._level = level
+        self._target = target
+        self._labels = labels
+        self._choose = choose
+        self._pending: list[tuple[Bundle, int | Numbers | None]] = []
+        self._count = 0
+        self._part = Part(-1, 0)
+        self.numbers: dict[tuple[int, Part], int] = {}
+
+    def send(self, bundle: Bundle) -> None:
+        keys, labels = self._choose(bundle.open_values())
+        if self._part != self._router.part:
+            self.flush()
+            self._part = self._router.part
+        out = bundle.with_values(freeze_all(bundle.values))
+        out.sequences = self._router.numbered(bundle)
+        out.keys = keys
+        self._pending.append((out, labels))
+        self._count += len(bundle)
+        if self._count >= _PENDING_FRAMES * self._router.frame_records:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._pending:
+            return
+        pending, self._pending, self._count = self._pending, [], 0
+        bundle = Bundle.joined([bundle for bundle, _ in pending])
+        chosen = [labels for _, labels in pending]
+        if chosen[0] is None:
+            for label in range(len(self._labels)):
+                self._add(label, bundle)
+        elif isinstance(chosen[0], int):  # it depends on the part only, so it is the same for all
+            self._add(chosen[0], bundle)
+        else:
+            self._scatter(bundle, numpy.concatenate(chosen))  # type: ignore[arg-type]
+
+    def _scatter(self, bundle: Bundle, labels: Numbers) -> None:
+        """Sort by label, keeping the order within each, and cut."""
+        ends = numpy.cumsum(numpy.bincount(labels, minlength=len(self._labels))).tolist()
+        ordered = bundle.reordered(numpy.argsort(labels, kind="stable"))
+        start = 0
+        for label, end in enumerate(ends):
+            if end > start:
+                self._add(label, ordered.piece(start, end))
+                start = end
+
+    def _add(self, label: int, bundle: Bundle) -> None:
+        limit = self._router.frame_records
+        for start in range(0, len(bundle), limit):
+            piece = bundle if len(bundle) <= limit else bundle.piece(start, start + limit)
+            number = self.numbers.get((label, self._part), 0)
+            self.numbers[label, self._part] = number + 1
+            self._router.add_frame(
+                self._level, self._target, self._labels[label], self._part, number, piece
+            )
+
+
+class _KeyGroups(dict[Any, int]):
+    """key -> key group, computed once per key."""
+
+    def __init__(self, max_parallelism: int) -> None:
+        super().__init__()
+        self._max_parallelism = max_parallelism
+
+    def __missing__(self, key: Any) -> int:
+        key_group = self[key] = key_group_of(key, self._max_parallelism)
+        return key_group
+
+
+def _key_chooser(selector: Any, max_parallelism: int) -> Choose:
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
-    cache: dict[Any, tuple[int]] = {}
+    groups = _KeyGroups(max_parallelism)
 
-    def choose(value: Any) -> tuple[Any, Any]:
-        key = get_key(value)
+    def choose(values: list[Any]) -> tuple[list[Any], Numbers]:
         try:
-            numbers = cache.get(key)
-        except TypeError:
-            raise ProgramError(
-                f"key_by returned {key!r}, which is not hashable. Return a tuple instead of a list, "
-                "a frozen dataclass instead of a mutable one."
-            ) from None
-        if numbers is None:
-            if len(cache) >= _KEY_CACHE_LIMIT:
-                cache.clear()
-            numbers = cache[key] = (key_group_of(key, max_parallelism),)
-        return key, numbers
+            keys = list(map(get_key, values))
+            numbers = numpy.fromiter(map(groups.__getitem__, keys), numpy.int64, len(keys))
+        except Exception:
+            _find_bad_key(values, get_key, max_parallelism)
+            raise
+        if len(groups) >= _KEY_CACHE_LIMIT:
+            groups.clear()
+        return freeze_all(keys), numbers
 
     return choose
 
 
-def _custom_chooser(
-    selector: Any, partitioner: Any, count: int, where: str
-) -> Callable[[Any], tuple[Any, Any]]:
+def _find_bad_key(values: list[Any], get_key: Callable[[Any], Any], max_parallelism: int) -> None:
+    """Raise what is wrong with the first bad record, together with that record."""
+    for value in values:
+        try:
+            key = get_key(value)
+            try:
+                hash(key)
+            except TypeError:
+                raise ProgramError(
+                    f"key_by returned {key!r}, which is not hashable. Return a tuple instead of a "
+                    "list, a frozen dataclass instead of a mutable one."
+                ) from None
+            key_group_of(key, max_parallelism)
+        except Exception as problem:
+            raise RecordError(value, problem) from problem
+
+
+class RecordError(Exception):
+    """A problem with one record of a bundle."""
+
+    def __init__(self, record: Any, problem: BaseException) -> None:
+        super().__init__(record, problem)
+        self.record = record
+        self.problem = problem
+
+
+def _custom_chooser(selector: Any, partitioner: Any, count: int, where: str) -> Choose:
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
     partition = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
 
-    def choose(value: Any) -> tuple[Any, Any]:
-        number = partition(get_key(value), count)
-        if not 0 <= number < count:
-            raise ProgramError(
-                f"partition_custom at '{where}' returned {number}; it must return 0 to {count - 1}."
-            )
-        return None, (number,)
+    def choose(values: list[Any]) -> tuple[None, Numbers]:
+        numbers = []
+        for value in values:
+            try:
+                number = partition(get_key(value), count)
+                if not 0 <= number < count:
+                    raise ProgramError(
+                        f"partition_custom at '{where}' returned {number}; it must return 0 to "
+                        f"{count - 1}."
+                    )
+            except Exception as problem:
+                raise RecordError(value, problem) from problem
+            numbers.append(number)
+        return None, numpy.array(numbers, numpy.int64)
 
     return choose

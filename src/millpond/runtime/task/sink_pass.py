@@ -86,10 +86,14 @@ class SinkHost:
         write = writer.write if writer is not None else sink.function.invoke
         value = None
         try:
-            for place, _, value, timestamp, _ in merge(frames):
-                context.record_timestamp = timestamp
-                context.watermark = place[0]
-                write(value, context)
+            bundle = merge(frames, lambda frame: 0)
+            if bundle is not None:
+                for value, timestamp, watermark in zip(  # noqa: B905 (some are endless)
+                    bundle.open_values(), bundle.each_timestamp(), bundle.each_watermark()
+                ):
+                    context.record_timestamp = timestamp
+                    context.watermark = watermark
+                    write(value, context)
             value = None
             return writer.prepare() if writer is not None else None
         except Exception as problem:

@@ -7,31 +7,38 @@ batches are cut, nor on how many watermarks it was told.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
-from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.time_domain import TimeDomain
-from millpond.runtime.task.chain import OperatorChain
-from millpond.runtime.task.frames import (
+from millpond.runtime.task.bundle import (
     PHASE_AFTER,
     PHASE_BEFORE,
     PHASE_EVENT_TIMER,
-    PHASE_RECORD,
+    Bundle,
+    BundleBuilder,
     Place,
 )
+from millpond.runtime.task.chain import OperatorChain
+from millpond.runtime.task.codec import freeze, thaw_all
+from millpond.runtime.task.operators import is_tagged
 from millpond.state.key_group_state import KeyGroupState
 
 
 class Task:
-    """An opened chain bound to one key group at a time."""
+    """An opened chain bound to one key group at a time: `bind`, then `run` and the clocks, then
+    `finish`, which sends what came out down the chain."""
 
     def __init__(self, chain: OperatorChain) -> None:
         self.chain = chain
         self._clock = chain.clock
         self._root = chain.root
-        self._router = chain.router
+        self._handlers = chain.root.handlers()
+        self._on_timer = chain.root.timer_handler()
         self._state = KeyGroupState(0)
-        self._last_place: Place = (MIN_TIMESTAMP, 0, 0)
+        self._output = BundleBuilder()
+        self._side_outputs: dict[str, BundleBuilder] = {}
 
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
         """Turn to a key group whose clocks stand at the given times."""
@@ -39,57 +46,126 @@ class Task:
         self._clock.bind(state)
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
-        self._last_place = (MIN_TIMESTAMP, 0, 0)
 
-    @property
-    def watermark(self) -> int:
-        return self._clock.watermark
+    def run(self, bundle: Bundle, end_clock: int) -> None:
+        """Process records in order; before each one the clock goes to the record's place, at most
+        to `end_clock`, and due timers fire."""
+        clock = self._clock
+        bundle = bundle.within(min(clock.watermark, end_clock), end_clock)
+        if self._handlers is None:
+            self._root.process(bundle)
+            return
+        timers, current, context = self._state.event_timers, clock.current, self._root.context
+        watermark = clock.watermark
+        value: Any = None
+        try:
+            for place_clock, key, value, timestamp, sequence, phase, handle in zip(  # noqa: B905
+                _each(bundle.clocks),
+                repeat(None) if bundle.keys is None else thaw_all(bundle.keys),
+                bundle.open_values(),
+                bundle.each_timestamp(),
+                bundle.sequences.tolist(),
+                _each(bundle.phases),
+                self._each_handler(bundle.inputs),
+            ):
+                if place_clock > watermark:
+                    if place_clock >= timers.next_ms:
+                        self._fire_event_timers(place_clock)
+                    clock.watermark = watermark = place_clock
+                current.key = key
+                clock.timestamp = timestamp
+                results = handle(value, context)
+                if results is not None:
+                    for result in results:
+                        self._add(result, timestamp, (watermark, phase, sequence))
+        except Exception as problem:
+            raise self._root.failed(problem, self._root.action, value) from None
 
-    def process(
-        self,
-        input_index: int,
-        key: Any,
-        value: Any,
-        timestamp: int | None,
-        sequence: int,
-        phase: int = PHASE_RECORD,
-    ) -> None:
-        """`phase` and `sequence` are those of the record's place: what it causes inherits them."""
-        self._set_place(self._clock.watermark, phase, sequence)
-        self._clock.current.key = key
-        self._root.process_input(input_index, value, timestamp)
+    def _each_handler(self, inputs: int | list[int]) -> Iterable[Any]:
+        assert self._handlers is not None
+        if isinstance(inputs, int):
+            return repeat(self._handlers[inputs])
+        return map(self._handlers.__getitem__, inputs)
 
     def advance_watermark(self, watermark: int) -> None:
-        """Fire all event-time timers up to `watermark`, in order, then stand there.
+        """Fire all event-time timers up to `watermark`, in order, then stand there."""
+        clock = self._clock
+        if watermark > clock.watermark:
+            if watermark >= self._state.event_timers.next_ms:
+                self._fire_event_timers(watermark)
+            clock.watermark = watermark
 
-        A timer is removed before its callback, which may register the same time again; one that a
+    def _fire_event_timers(self, watermark: int) -> None:
+        """A timer is removed before its callback, which may register the same time again; one that a
         callback registers and that is due already fires in this same advance (C13, C52)."""
-        clock, timers = self._clock, self._state.event_timers
-        if watermark <= clock.watermark:
-            return
+        clock, current = self._clock, self._clock.current
+        on_timer, context = self._on_timer, self._root.context
+        pop_due = self._state.event_timers.pop_due
+        if context is not None:
+            context.domain = TimeDomain.EVENT_TIME
         base = clock.watermark
-        while (timer := timers.pop_due(watermark)) is not None:
+        while (timer := pop_due(watermark)) is not None:
             time_ms, key, _ = timer
             # A timer set for the past fires as soon as the clock moves at all.
-            clock.watermark = max(time_ms, clock.watermark, base + 1)
-            self._set_place(clock.watermark - 1, PHASE_EVENT_TIMER, 0)
-            clock.current.key = key
-            self._root.on_timer(time_ms, TimeDomain.EVENT_TIME)
-        clock.watermark = watermark
+            now = clock.watermark = max(time_ms, clock.watermark, base + 1)
+            clock.timestamp = time_ms
+            current.key = key
+            try:
+                results = on_timer(time_ms, context)
+                if results is not None:
+                    for result in results:
+                        self._add(result, time_ms, (now - 1, PHASE_EVENT_TIMER, 0))
+            except Exception as problem:
+                raise self._timer_failed(problem, time_ms, TimeDomain.EVENT_TIME) from None
 
     def advance_processing_time(self, processing_time_ms: int, after_records: bool = False) -> None:
         """Fire all processing-time timers up to now. Overdue ones fire at once (C16)."""
         clock, timers = self._clock, self._state.processing_timers
         clock.processing_time_ms = processing_time_ms
+        context = self._root.context
+        if context is not None:
+            context.domain = TimeDomain.PROCESSING_TIME
         phase = PHASE_AFTER if after_records else PHASE_BEFORE
         while (timer := timers.pop_due(processing_time_ms)) is not None:
             time_ms, key, _ = timer
-            self._set_place(clock.watermark, phase, 0)
+            clock.timestamp = time_ms
             clock.current.key = key
-            self._root.on_timer(time_ms, TimeDomain.PROCESSING_TIME)
+            try:
+                for result in self._on_timer(time_ms, context) or ():
+                    self._add(result, None, (clock.watermark, phase, 0))
+            except Exception as problem:
+                raise self._timer_failed(problem, time_ms, TimeDomain.PROCESSING_TIME) from None
 
-    def _set_place(self, clock: int, phase: int, sequence: int) -> None:
-        place = (clock, phase, sequence)
-        if place < self._last_place:
-            place = self._last_place
-        self._last_place = self._router.place = place
+    def finish(self) -> None:
+        """Send the results of this key group down the chain."""
+        root = self._root
+        for tag, output in self._side_outputs.items():
+            bundle = output.build()
+            emit = root.side_outputs.get(tag)
+            if bundle is not None and emit is not None:  # else: nobody reads this side output
+                emit(bundle.with_values(root.check_side(tag, bundle.values)))
+        bundle = self._output.build()
+        if bundle is not None:
+            root.emit(bundle.with_values(root.checked(bundle.values)))
+
+    def _add(self, result: Any, timestamp: int | None, place: Place) -> None:
+        # Frozen at once: the function may change it before it yields the next.
+        if is_tagged(result):
+            tag = result[0].tag_id
+            output = self._side_outputs.setdefault(tag, BundleBuilder())
+            output.add(freeze(result[1]), timestamp, place)
+        else:
+            self._output.add(freeze(result), timestamp, place)
+
+    def _timer_failed(self, problem: Exception, time_ms: int, domain: TimeDomain) -> Exception:
+        key = self._clock.current.key
+        action = f"on_timer at {time_ms} ({domain.name}) for key {key!r}"
+        return self._root.failed(problem, action, None)
+
+    @property
+    def watermark(self) -> int:
+        return self._clock.watermark
+
+
+def _each(numbers: Any) -> Iterable[int]:
+    return repeat(numbers) if isinstance(numbers, int) else numbers.tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Benchmarks: `bin/bench --help`."""

@@ -1,0 +1,1 @@
+"""Frequency capping, the job of the side-by-side benchmark."""

@@ -1,0 +1,302 @@
+"""Columns: many values packed by their type. What frames and logs are made of.
+
+A list of values becomes the narrowest column that gives back exactly the same values:
+
+    tag  column             encoded as (tag, ...)
+    C    all the same       ("C", value, count)
+    I    64-bit integers    ("I", smallest, bytes per number, differences as unsigned little endian)
+    F    floats             ("F", 64-bit IEEE little endian)
+    S    strings            ("S", count, UTF-8 text, joined by U+001F)
+    D    few strings        ("D", the distinct ones as S, column I of their numbers)
+    T    tuples             ("T", count, a column per field)
+    O    anything else      ("O", list)
+
+The encoded form is plain containers and bytes; whoever stores it pickles it and adds a checksum.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from itertools import chain
+from typing import Any
+
+import numpy
+from numpy.typing import NDArray
+
+Numbers = NDArray[numpy.int64]
+_SEPARATOR = "\x1f"
+_FEW = 4  # distinct strings are kept once if each comes this often on average
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+_WIDTHS = ((1 << 8, "<u1"), (1 << 16, "<u2"), (1 << 32, "<u4"), (1 << 64, "<u8"))
+
+
+class Column:
+    """Values of equal kind. `take` and `slice` give columns, `to_list` the values."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def take(self, order: Numbers) -> Column:
+        raise NotImplementedError
+
+    def slice(self, start: int, end: int) -> Column:
+        raise NotImplementedError
+
+    def to_list(self) -> list[Any]:
+        raise NotImplementedError
+
+    def encode(self) -> tuple[Any, ...]:
+        raise NotImplementedError
+
+
+class ConstantColumn(Column):
+    def __init__(self, value: Any, count: int) -> None:
+        self.value = value
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, order: Numbers) -> Column:
+        return ConstantColumn(self.value, len(order))
+
+    def slice(self, start: int, end: int) -> Column:
+        return ConstantColumn(self.value, end - start)
+
+    def to_list(self) -> list[Any]:
+        return [self.value] * self.count
+
+    def encode(self) -> tuple[Any, ...]:
+        return "C", self.value, self.count
+
+
+class IntColumn(Column):
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, order: Numbers) -> Column:
+        return IntColumn(self.numbers[order])
+
+    def slice(self, start: int, end: int) -> Column:
+        return IntColumn(self.numbers[start:end])
+
+    def to_list(self) -> list[Any]:
+        return self.numbers.tolist()  # type: ignore[no-any-return]
+
+    def encode(self) -> tuple[Any, ...]:
+        smallest = int(self.numbers.min())
+        span = int(self.numbers.max()) - smallest
+        width = next(dtype for limit, dtype in _WIDTHS if span < limit)
+        # The difference wraps around in 64 bits and comes out right when it is added again.
+        differences = self.numbers.astype(numpy.uint64) - numpy.uint64(smallest & (1 << 64) - 1)
+        return "I", smallest, int(width[2]), differences.astype(width).tobytes()
+
+
+class FloatColumn(Column):
+    def __init__(self, numbers: NDArray[numpy.float64]) -> None:
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, order: Numbers) -> Column:
+        return FloatColumn(self.numbers[order])
+
+    def slice(self, start: int, end: int) -> Column:
+        return FloatColumn(self.numbers[start:end])
+
+    def to_list(self) -> list[Any]:
+        return self.numbers.tolist()  # type: ignore[no-any-return]
+
+    def encode(self) -> tuple[Any, ...]:
+        return "F", self.numbers.astype("<f8").tobytes()
+
+
+class StringColumn(Column):
+    def __init__(self, strings: list[str]) -> None:
+        self.strings = strings
+
+    def __len__(self) -> int:
+        return len(self.strings)
+
+    def take(self, order: Numbers) -> Column:
+        return StringColumn(take_list(self.strings, order))
+
+    def slice(self, start: int, end: int) -> Column:
+        return StringColumn(self.strings[start:end])
+
+    def to_list(self) -> list[Any]:
+        return self.strings
+
+    def encode(self) -> tuple[Any, ...]:
+        text = _SEPARATOR.join(self.strings)
+        if text.count(_SEPARATOR) != len(self.strings) - 1:
+            return "O", self.strings
+        try:
+            return "S", len(self.strings), text.encode()
+        except UnicodeEncodeError:  # lone surrogates
+            return "O", self.strings
+
+
+class DictionaryColumn(Column):
+    def __init__(self, distinct: list[str], codes: Numbers) -> None:
+        self.distinct = distinct
+        self.codes = codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, order: Numbers) -> Column:
+        return DictionaryColumn(self.distinct, self.codes[order])
+
+    def slice(self, start: int, end: int) -> Column:
+        return DictionaryColumn(self.distinct, self.codes[start:end])
+
+    def to_list(self) -> list[Any]:
+        return list(map(self.distinct.__getitem__, self.codes.tolist()))
+
+    def encode(self) -> tuple[Any, ...]:
+        if len(self.codes) < _FEW * len(self.distinct):  # a slice of a longer column
+            return column_of(self.to_list()).encode()
+        return "D", StringColumn(self.distinct).encode(), IntColumn(self.codes).encode()
+
+
+class TupleColumn(Column):
+    def __init__(self, fields: list[Column], count: int) -> None:
+        self.fields = fields
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def take(self, order: Numbers) -> Column:
+        return TupleColumn([field.take(order) for field in self.fields], len(order))
+
+    def slice(self, start: int, end: int) -> Column:
+        return TupleColumn([field.slice(start, end) for field in self.fields], end - start)
+
+    def to_list(self) -> list[Any]:
+        return list(zip(*(field.to_list() for field in self.fields), strict=True))
+
+    def encode(self) -> tuple[Any, ...]:
+        return "T", self.count, [field.encode() for field in self.fields]
+
+
+class ObjectColumn(Column):
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, order: Numbers) -> Column:
+        return ObjectColumn(take_list(self.values, order))
+
+    def slice(self, start: int, end: int) -> Column:
+        return ObjectColumn(self.values[start:end])
+
+    def to_list(self) -> list[Any]:
+        return self.values
+
+    def encode(self) -> tuple[Any, ...]:
+        return "O", self.values
+
+
+def take_list(values: list[Any], order: Numbers) -> list[Any]:
+    """The values at these positions."""
+    if len(order) > 1:
+        return list(operator.itemgetter(*order.tolist())(values))
+    return [values[i] for i in order.tolist()]
+
+
+def column_of(values: list[Any]) -> Column:
+    """The narrowest column for these values."""
+    types = set(map(type, values))
+    if len(types) != 1:
+        return ObjectColumn(values)
+    (kind,) = types
+    if kind is int:
+        return _int_column(values)
+    if kind is str:
+        return _string_column(values)
+    if kind is float:
+        return FloatColumn(numpy.array(values, numpy.float64))
+    if kind is tuple:
+        widths = set(map(len, values))
+        if len(widths) == 1 and 0 not in widths:
+            fields = [column_of(list(field)) for field in zip(*values, strict=True)]
+            return TupleColumn(fields, len(values))
+    if kind is type(None) or (kind is bool and values.count(values[0]) == len(values)):
+        return ConstantColumn(values[0], len(values))
+    return ObjectColumn(values)
+
+
+def _int_column(values: list[int]) -> Column:
+    try:
+        numbers = numpy.array(values, numpy.int64)
+    except OverflowError:
+        return ObjectColumn(values)
+    if numbers[0] == numbers[-1] and (numbers == numbers[0]).all():
+        return ConstantColumn(values[0], len(values))
+    return IntColumn(numbers)
+
+
+def _string_column(values: list[str]) -> Column:
+    # A look at the beginning tells whether it is worth looking at all.
+    if len(values) >= 2 * _FEW and len(set(values[:256])) * 2 <= min(256, len(values)):
+        codes = {string: code for code, string in enumerate(dict.fromkeys(values))}
+        if len(codes) == 1:
+            return ConstantColumn(values[0], len(values))
+        if len(codes) * _FEW <= len(values):
+            numbers = numpy.fromiter(map(codes.__getitem__, values), numpy.int64, len(values))
+            return DictionaryColumn(list(codes), numbers)
+    return StringColumn(values)
+
+
+def decode_column(encoded: tuple[Any, ...]) -> Column:
+    """The column that `encode` packed."""
+    tag = encoded[0]
+    if tag == "I":
+        _, smallest, width, data = encoded
+        differences = numpy.frombuffer(data, f"<u{width}").astype(numpy.uint64)
+        differences += numpy.uint64(smallest & (1 << 64) - 1)
+        return IntColumn(differences.view(numpy.int64))
+    if tag == "S":
+        return StringColumn(str(encoded[2], "utf-8").split(_SEPARATOR))
+    if tag == "T":
+        return TupleColumn([decode_column(field) for field in encoded[2]], encoded[1])
+    if tag == "C":
+        return ConstantColumn(encoded[1], encoded[2])
+    if tag == "D":
+        # Interned: what few distinct strings end up in state is then held in memory once.
+        distinct = [sys.intern(string) for string in decode_column(encoded[1]).to_list()]
+        codes = decode_column(encoded[2])
+        return DictionaryColumn(distinct, numpy.array(codes.to_list(), numpy.int64))
+    if tag == "F":
+        return FloatColumn(numpy.frombuffer(encoded[1], "<f8"))
+    return ObjectColumn(encoded[1])
+
+
+def encode_list(values: list[Any]) -> tuple[Any, ...]:
+    return column_of(values).encode() if values else ("O", [])
+
+
+def decode_list(encoded: tuple[Any, ...]) -> list[Any]:
+    return decode_column(encoded).to_list()
+
+
+def numbers_of(column: Column) -> int | Numbers:
+    """An integer column as one number if all are equal, else as an array."""
+    if isinstance(column, ConstantColumn):
+        return int(column.value)
+    if isinstance(column, IntColumn):
+        return column.numbers
+    return numpy.array(column.to_list(), numpy.int64)
+
+
+def concatenate(columns: list[list[Any]]) -> list[Any]:
+    return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))
