@@ -11,6 +11,8 @@ MillpondError
  |   +- CorruptDataError          a stored file or blob fails its checksum
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
+     +- SlotError                 ... because a slot died, hung or could not be started
+     |   +- SlotMemoryError           ... or used more memory than it may
      +- JobCancelledError         ... because somebody cancelled it
 """
 
@@ -59,6 +61,14 @@ class JobExecutionError(MillpondError):
 
 class JobCancelledError(JobExecutionError):
     """The job was cancelled before it finished."""
+
+
+class SlotError(JobExecutionError):
+    """A slot died, hung, refused a task or could not be started."""
+
+
+class SlotMemoryError(SlotError):
+    """A slot used more memory than it may."""
 
 
 class UserFunctionError(JobExecutionError):

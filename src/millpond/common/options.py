@@ -48,6 +48,20 @@ TRIGGER_INTERVAL_MS = Option(
     "millpond.batch.interval-ms", 0, "least time between the starts of two batches"
 )
 FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "records packed into one frame at most")
+SLOTS = Option(
+    "millpond.slots",
+    "on",
+    "on: state and functions live in a process per partition; off: in Spark's Python workers",
+)
+SLOT_MEMORY_MB = Option(
+    "millpond.slot.memory-mb", 0, "memory a slot may use; 0: its share of 70 % of the machine's"
+)
+SLOT_HANG_TIMEOUT_S = Option(
+    "millpond.slot.hang-timeout-s", 60, "a slot without a sign of life for so long is killed"
+)
+SLOT_IDLE_TIMEOUT_S = Option(
+    "millpond.slot.idle-timeout-s", 600, "a slot without work for so long ends"
+)
 SPARK_LOG_LEVEL = Option("millpond.spark.log-level", "ERROR", "Spark's own log level on stderr")
 PYTHON_FILES = Option(
     "python.files", None, "comma-separated modules, packages, folders or zips that workers need"

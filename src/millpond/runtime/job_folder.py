@@ -2,6 +2,7 @@
 
     job.blob            what the job is: name, operators, parallelism (written once)
     lock                held by the driver that runs the job
+    run                 "<generation> running" while a run of the job is going on, else "... ended"
     plans/N-L.lane      what lane L of batch N reads; written before batch N runs
     plans/N.plan        positions of the sources after batch N; written after its lanes
     epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
@@ -102,6 +103,25 @@ class JobFolder:
         return stored
 
     @property
+    def run_file(self) -> Path:
+        return self.path / "run"
+
+    def start_run(self) -> int:
+        """Begin the next run of the job; its number is higher than that of any run before."""
+        try:
+            generation = int(self.run_file.read_text().split()[0]) + 1
+        except FileNotFoundError:
+            generation = 1
+        self._write(self.run_file, f"{generation} running".encode())
+        return generation
+
+    def end_run(self) -> None:
+        """Tell the slots, wherever they are, that they are no longer needed."""
+        if self.run_file.exists():
+            generation = self.run_file.read_text().split()[0]
+            self._write(self.run_file, f"{generation} ended".encode())
+
+    @property
     def spark_checkpoint(self) -> Path:
         return self.path / "spark"
 
@@ -137,6 +157,7 @@ class JobFolder:
                 path.unlink(missing_ok=True)
 
     def close(self, delete: bool) -> None:
+        self.end_run()
         if delete:
             shutil.rmtree(self.path, ignore_errors=True)
         if self._lock is not None:

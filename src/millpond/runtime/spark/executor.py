@@ -20,12 +20,14 @@ from typing import Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
-from millpond.errors import JobExecutionError, MillpondError
+from millpond.errors import JobExecutionError, MillpondError, ProgramError
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
+from millpond.runtime import fault_points
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
+from millpond.runtime.slot.settings import SlotSettings
 from millpond.runtime.spark.level import SCHEMA, LevelProcessor
 from millpond.runtime.spark.main_classes import pack_plan
 from millpond.runtime.spark.session import job_session
@@ -49,7 +51,9 @@ class SparkExecutors:
         collect: Callable[[list[Any]], None] | None,
     ) -> None:
         self._plan = plan
+        self._configuration = configuration
         self._session = session
+        self._use_slots = _slots_wanted(configuration)
         self._checkpoint_dir = options.CHECKPOINT_DIR.read(configuration)
         self._retain = options.CHECKPOINT_RETAIN.read(configuration)
         self._folder: JobFolder | None = None
@@ -58,35 +62,59 @@ class SparkExecutors:
     def attempt(self, number: int) -> SparkExecutor:
         if self._folder is None:
             self._folder = JobFolder.open(self._checkpoint_dir, self._plan.name)
-            identity = self._folder.check_identity(checkpoint_identity(self._plan))
-            self._plan.settings["job_id"] = identity["job id"]
-        return SparkExecutor(self._plan, self._folder, self._session, self._output, number)
+        identity = self._folder.check_identity(checkpoint_identity(self._plan))
+        self._plan.settings["job_id"] = identity["job id"]
+        run_id, generation = uuid.uuid4().hex, self._folder.start_run()
+        slots = None
+        if self._use_slots:
+            slots = SlotSettings(
+                identity["job id"],
+                run_id,
+                generation,
+                str(self._folder.run_file),
+                self._plan.parallelism,
+                options.SLOT_MEMORY_MB.read(self._configuration),
+                options.SLOT_HANG_TIMEOUT_S.read(self._configuration),
+                options.SLOT_IDLE_TIMEOUT_S.read(self._configuration),
+            )
+        job = JobRef(
+            run_id,
+            pack_plan(self._plan),
+            number,
+            str(self._folder.path),
+            self._plan.settings["lanes"],
+            slots,
+        )
+        return SparkExecutor(self._plan, self._folder, self._session, self._output, job)
 
     def close(self, finished: bool) -> None:
         if self._folder is not None:
             self._folder.close(delete=self._folder.temporary or (finished and not self._retain))
 
 
+def _slots_wanted(configuration: Configuration) -> bool:
+    wanted = str(options.SLOTS.read(configuration)).lower()
+    if wanted not in ("on", "off", "true", "false"):
+        raise ProgramError(f"{options.SLOTS.key} must be on or off, not '{wanted}'.")
+    return wanted in ("on", "true")
+
+
 class SparkExecutor:
+    """One attempt at a job: one run of the query."""
+
     def __init__(
         self,
         plan: JobPlan,
         folder: JobFolder,
         session: Any,
         output: OutputDelivery,
-        attempt: int,
+        job: JobRef,
     ) -> None:
         self._plan = plan
         self._folder = folder
         self._session = session
         self.coordinator = Coordinator(plan, folder, output)
-        self._job = JobRef(
-            uuid.uuid4().hex,
-            pack_plan(plan),
-            attempt,
-            str(folder.path),
-            self.coordinator.lanes,
-        )
+        self._job = job
         self._worker_sinks = has_worker_sinks(plan)
         self._failure: BaseException | None = None
 
@@ -152,9 +180,13 @@ class SparkExecutor:
         try:
             if self.coordinator.finished and epoch > self.coordinator.last_epoch:
                 raise _Ended
+            fault_points.reach("driver before plan")
             self.coordinator.plan(epoch)
+            fault_points.reach("driver after plan")
             rows = self._collect_rows(frame, epoch)
+            fault_points.reach("driver before complete")
             self.coordinator.complete(epoch, rows)
+            fault_points.reach("driver after complete")
         except BaseException as problem:
             self._failure = problem
             # Spark only needs to know that it ended; long texts make its error handling overflow.

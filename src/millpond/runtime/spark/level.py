@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from millpond.runtime.spark.worker import JobRef, reported_errors
+from millpond.runtime.spark.worker import JobRef, Runner, reported_errors
 
 SCHEMA = "level INT, label INT, payload BINARY"
 
@@ -43,6 +43,7 @@ class LevelProcessor(StatefulProcessor):
     def __init__(self, job: JobRef, level: int) -> None:
         self._job = job
         self._level = level
+        self._runner: Runner | None = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._store = SparkLogStore(
@@ -51,11 +52,12 @@ class LevelProcessor(StatefulProcessor):
         )
 
     def close(self) -> None:
-        """Called after each batch and partition, and once on the driver, which has no host."""
-        host = self._job.known_host()
-        if host is not None and host.in_last_batch:
+        """Called after each batch and partition, and once on the driver, where nothing ran."""
+        if self._runner is not None:
             with reported_errors():
-                host.close_level(self._level)
+                self._runner.close_level(self._level)
+            self._runner.close()
+            self._runner = None
 
     def handleInputRows(
         self,
@@ -72,6 +74,8 @@ class LevelProcessor(StatefulProcessor):
                 yield row
         if blobs:
             with reported_errors():
-                done = self._job.host().run_label(level, key[0], blobs, self._store)
+                if self._runner is None:
+                    self._runner = self._job.runner()
+                done = self._runner.run_label(level, key[0], blobs, self._store)
             for row_level, label, payload in done:
                 yield SparkRow(level=row_level, label=label, payload=payload)

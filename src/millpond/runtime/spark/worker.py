@@ -1,7 +1,8 @@
-"""What runs inside Spark's Python workers: hosts that outlive a batch, and the passes.
+"""What runs inside Spark's Python workers: the passes of a job.
 
-A Python worker serves many tasks, one after the other. It keeps one host per job run, so functions
-stay open and states of key groups stay in memory; the log says whether they are still the truth.
+With slots a worker is a relay: it hands the work to the partition's slot. Without, it works itself: it
+keeps one host per job run, so functions stay open and states of key groups stay in memory between
+batches; the log says whether they are still the truth.
 """
 
 from __future__ import annotations
@@ -9,10 +10,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from pyspark import TaskContext
 
 from millpond.errors import MillpondError, ProgramError, UserFunctionError
+from millpond.runtime.slot.process import missing_module
+from millpond.runtime.slot.relay import Relay
+from millpond.runtime.slot.settings import SlotSettings
 from millpond.runtime.task.batch import LanePlan
+from millpond.runtime.task.changelog import LogStore
 from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
@@ -25,23 +32,87 @@ ERROR_START, ERROR_END = "<<millpond:", ":millpond>>"
 
 
 class JobRef:
-    """A job as it is sent to workers: an id for the cache, and the pickled plan."""
+    """A job as it is sent to workers: an id for the cache, the pickled plan, and where slots are.
+    `slots` is None if there are none."""
 
-    def __init__(self, run_id: str, blob: bytes, attempt: int, folder: str, lanes: int) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        blob: bytes,
+        attempt: int,
+        folder: str,
+        lanes: int,
+        slots: SlotSettings | None,
+    ) -> None:
         self.run_id = run_id
         self.blob = blob
         self.attempt = attempt
         self.folder = folder
         self.lanes = lanes
+        self.slots = slots
 
-    def host(self) -> JobHost:
-        return _cached(_hosts, self.run_id, lambda: JobHost(self.blob, self.attempt))
+    def runner(self) -> Runner:
+        """Whoever does the work of the task that is running now."""
+        if self.slots is None:
+            return _InWorker(self)
+        context = TaskContext.get()
+        assert context is not None
+        return Relay(
+            self.slots, context.partitionId(), context.taskAttemptId(), self.blob, self.attempt
+        )
 
-    def known_host(self) -> JobHost | None:
-        return _hosts.get(self.run_id)
 
-    def sink_host(self) -> SinkHost:
-        return _cached(_sink_hosts, self.run_id, lambda: SinkHost(self.blob))
+class Runner(Protocol):
+    """Runs the passes of one task attempt."""
+
+    def run_lane(self, path: str) -> Iterator[Row]: ...
+
+    def run_label(
+        self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
+    ) -> list[Row]: ...
+
+    def run_sinks(
+        self, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool
+    ) -> list[Row]: ...
+
+    def close_level(self, level: int) -> None:
+        """Close the functions of a level if this was the job's last batch."""
+
+    def close(self) -> None: ...
+
+
+class _InWorker:
+    """Works in this process."""
+
+    def __init__(self, job: JobRef) -> None:
+        self._job = job
+        self._host = _cached(_hosts, job.run_id, lambda: JobHost(job.blob, job.attempt))
+
+    def run_lane(self, path: str) -> Iterator[Row]:
+        with open(path, "rb") as file:
+            plan = LanePlan.decode(file.read(), path)
+        return self._host.run_lane(plan)
+
+    def run_label(
+        self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
+    ) -> list[Row]:
+        return self._host.run_label(level, label, blobs, store)
+
+    def run_sinks(
+        self, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool
+    ) -> list[Row]:
+        host = _cached(_sink_hosts, self._job.run_id, lambda: SinkHost(self._job.blob))
+        done = host.run(rows, epoch, processing_time_ms)
+        if last_batch:
+            host.close()
+        return done
+
+    def close_level(self, level: int) -> None:
+        if self._host.in_last_batch:
+            self._host.close_level(level)
+
+    def close(self) -> None:
+        """The host stays for the next batch."""
 
 
 def _cached(hosts: dict[str, Host], run_id: str, make: Callable[[], Host]) -> Host:
@@ -52,33 +123,26 @@ def _cached(hosts: dict[str, Host], run_id: str, make: Callable[[], Host]) -> Ho
         try:
             host = hosts[run_id] = make()
         except ModuleNotFoundError as problem:
-            raise ProgramError(
-                f"Workers cannot import '{problem.name}', which the program uses. Call "
-                "env.add_python_file() with the module, package folder or zip, or install it on "
-                "the workers."
-            ) from None
+            raise ProgramError(missing_module(problem)) from None
     return host
 
 
 def run_lane(job: JobRef, tick: int) -> Iterator[Row]:
     """The head pass of one lane. Ticks count through the lanes of batch 0, then of batch 1, ..."""
     epoch, lane = divmod(tick, job.lanes)
-    path = f"{job.folder}/plans/{epoch}-{lane}.lane"
     with reported_errors():
-        host = job.host()  # first: the plan may hold objects of classes that come with the job
-        with open(path, "rb") as file:
-            plan = LanePlan.decode(file.read(), path)
-        yield from host.run_lane(plan)
+        runner = job.runner()
+        yield from runner.run_lane(f"{job.folder}/plans/{epoch}-{lane}.lane")
+        runner.close()
 
 
 def run_sinks(
-    job: JobRef, rows: Iterable[Row], epoch: int, processing_time_ms: int, last_batch: bool
+    job: JobRef, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool
 ) -> list[Row]:
     with reported_errors():
-        host = job.sink_host()
-        done = host.run(rows, epoch, processing_time_ms)
-        if last_batch:
-            host.close()
+        runner = job.runner()
+        done = runner.run_sinks(rows, epoch, processing_time_ms, last_batch)
+        runner.close()
         return done
 
 

@@ -1,0 +1,39 @@
+"""Places where a test can make a process die, as kill -9 does. Without MILLPOND_FAULTS: nothing.
+
+MILLPOND_FAULTS names a folder. A file `<point>.at` in it holds the number of the visit to that point,
+counted over all processes, at which the visitor is killed; `<point>.visits` counts the visits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+VARIABLE = "MILLPOND_FAULTS"
+POINTS = (
+    "driver before plan",  # Spark has committed the batch before
+    "driver after plan",  # the plan is written, nothing has run
+    "slot before label",  # a slot has the records of a key group
+    "slot before reply",  # a slot has processed them
+    "relay before write",  # the change is at the Spark worker, not in Spark's state store
+    "relay after write",  # it is in the state store, which is not committed yet
+    "driver before complete",  # all tasks have committed their state
+    "driver after complete",  # the epoch is written, Spark's commit log is not
+)
+_folder = os.environ.get(VARIABLE)
+
+
+def reach(point: str) -> None:
+    if _folder is None:
+        return
+    try:
+        with open(f"{_folder}/{point}.at", encoding="ascii") as file:
+            wanted = int(file.read())
+    except FileNotFoundError:
+        return
+    visits = os.open(f"{_folder}/{point}.visits", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.write(visits, b".")
+    number = os.lseek(visits, 0, os.SEEK_CUR)  # where our byte ended: appending is atomic
+    os.close(visits)
+    if number == wanted:
+        os.kill(os.getpid(), signal.SIGKILL)

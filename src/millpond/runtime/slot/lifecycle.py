@@ -1,0 +1,52 @@
+"""The life of a slot.
+
+                 started on demand, under the partition's lock, by the relay that needs it
+                    │
+                STARTING ── listens, has no plan yet ──────────────────────┐
+                    │ first owner is let in                                │
+                  READY ◄───────────────┐                                  │
+                    │ a message comes   │ answered, or the owner is gone   │
+                 WORKING ───────────────┘                                  │
+                    │                                                      │
+                    │ the query has ended, a newer run of it is there,     │
+                    │ nobody came for a long time                          │
+                 CLOSING ── functions are closed ◄─────────────────────────┘
+                    │
+                  ENDED
+
+A slot whose executor (its JVM) dies ends at once, without CLOSING: close() is not guaranteed. State in a
+slot is a cache; the log in Spark's state store is the truth, so a slot may die at any moment.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class SlotState(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    WORKING = "working"
+    CLOSING = "closing"
+    ENDED = "ended"
+
+
+_ALLOWED = {
+    SlotState.STARTING: {SlotState.READY, SlotState.CLOSING},
+    SlotState.READY: {SlotState.WORKING, SlotState.CLOSING},
+    SlotState.WORKING: {SlotState.READY},
+    SlotState.CLOSING: {SlotState.ENDED},
+    SlotState.ENDED: set(),
+}
+
+
+class SlotLife:
+    """Holds the state and refuses what the picture does not show."""
+
+    def __init__(self) -> None:
+        self.state = SlotState.STARTING
+
+    def go(self, state: SlotState) -> None:
+        if state not in _ALLOWED[self.state]:
+            raise RuntimeError(f"a slot cannot go from {self.state.value} to {state.value}")
+        self.state = state

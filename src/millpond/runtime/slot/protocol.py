@@ -1,0 +1,139 @@
+"""What a relay (in Spark's Python worker) and a slot say to each other over a Unix socket.
+
+Every message, version 1 (little endian):
+
+    offset  size  content
+    0       2     magic "MS"
+    2       1     protocol version (1)
+    3       1     kind, see MessageKind
+    4       4     CRC-32 of the payload
+    8       8     length of the payload
+    16      ...   payload: a pickle of plain containers, numbers, text and bytes
+
+Both ends belong to the same user: the socket's folder is private, and each end asks the kernel who the
+other one is before it reads anything (`same_user`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import struct
+import threading
+import zlib
+from enum import IntEnum
+from typing import Any
+
+from millpond.errors import SlotError
+
+MAGIC = b"MS"
+VERSION = 1
+_HEADER = struct.Struct("<2sBBIQ")
+_CREDENTIALS = struct.Struct("3i")
+
+
+class MessageKind(IntEnum):
+    HELLO = 1  # relay: {run, generation, attempt}
+    WELCOME = 2  # slot: {pid, has_plan}
+    REFUSED = 3  # slot: why
+    OUTDATED = 4  # slot: it belongs to an older run and ends now
+    PLAN = 5  # relay: (job blob, attempt)
+    LANE = 6  # relay: path of a lane plan -> ROWS ..., DONE
+    LABEL = 7  # relay: (level, label, log head, blobs) -> READ ..., DONE
+    READ = 8  # slot: number of a log row it needs -> ROW
+    ROW = 9  # relay: the row
+    ROWS = 10  # slot: some rows
+    SINKS = 11  # relay: (rows, epoch, processing time, whether it is the last batch) -> DONE
+    CLOSE_LEVEL = 12  # relay: level; if this was the last batch, functions are closed -> DONE
+    DONE = 13  # slot: the result
+    ERROR = 14  # slot: (name of a Millpond error, its arguments)
+    ALIVE = 15  # slot: still working
+
+
+class ConnectionLost(Exception):
+    """The other end is gone, or what it sent is damaged."""
+
+
+class Connection:
+    """Messages over a connected socket. Sending is safe from several threads."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self._sending = threading.Lock()
+
+    def send(self, kind: MessageKind, content: Any = None) -> None:
+        payload = pickle.dumps(content, 5)
+        header = _HEADER.pack(MAGIC, VERSION, kind, zlib.crc32(payload), len(payload))
+        try:
+            with self._sending:
+                self.socket.sendall(header)
+                self.socket.sendall(payload)
+        except TimeoutError:
+            raise
+        except OSError as problem:
+            raise ConnectionLost(str(problem)) from None
+
+    def send_alive(self) -> None:
+        """Unless something is being sent anyway."""
+        if self._sending.acquire(blocking=False):
+            try:
+                payload = pickle.dumps(None, 5)
+                kind = MessageKind.ALIVE
+                header = _HEADER.pack(MAGIC, VERSION, kind, zlib.crc32(payload), len(payload))
+                self.socket.sendall(header + payload)
+            except OSError:
+                pass  # the other end is gone; whoever reads will notice
+            finally:
+                self._sending.release()
+
+    def receive(self) -> tuple[MessageKind, Any]:
+        """The next message. TimeoutError if the socket has a timeout and nothing came."""
+        magic, version, kind, checksum, length = _HEADER.unpack(self._read(_HEADER.size))
+        if magic != MAGIC or version != VERSION:
+            raise ConnectionLost(f"this is not protocol version {VERSION}: {magic!r} {version}")
+        payload = self._read(length)
+        if zlib.crc32(payload) != checksum:
+            raise ConnectionLost("a message is damaged")
+        return MessageKind(kind), pickle.loads(payload)
+
+    def _read(self, length: int) -> bytearray:
+        data = bytearray(length)
+        view = memoryview(data)
+        done = 0
+        while done < length:
+            try:
+                count = self.socket.recv_into(view[done:])
+            except TimeoutError:
+                raise
+            except OSError as problem:
+                raise ConnectionLost(str(problem)) from None
+            if count == 0:
+                where = "in the middle of a message" if done else "between two messages"
+                raise ConnectionLost(f"the other end went away {where}")
+            done += count
+        return data
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):  # it may be closed already
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+
+def same_user(sock: socket.socket) -> bool:
+    """True if the process at the other end is of our user; the kernel tells."""
+    peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(peer)
+    return bool(user == os.getuid())
+
+
+def private_folder(path: str) -> None:
+    """Make a folder that only we can look into; refuse one that others prepared."""
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    status = os.stat(path, follow_symlinks=False)
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise SlotError(
+            f"The folder {path} for slots' sockets belongs to another user or is open to others. "
+            "Remove it, or set TMPDIR to a folder of your own."
+        )

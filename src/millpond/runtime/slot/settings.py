@@ -1,0 +1,47 @@
+"""What a relay and its slot must agree on: who they are, where they meet, and their limits."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+
+_SHARE_OF_MEMORY = 0.7
+
+
+@dataclass(frozen=True)
+class SlotSettings:
+    """`generation` counts the runs of a job, over restarts of the driver: the higher one is right.
+    `run_file` in the job folder says which run is going on."""
+
+    job_id: str
+    run_id: str
+    generation: int
+    run_file: str
+    partitions: int
+    memory_mb: int
+    hang_timeout_s: float
+    idle_timeout_s: float
+
+    def run_file_content(self) -> str:
+        return f"{self.generation} running"
+
+    def memory_limit_mb(self) -> int:
+        if self.memory_mb:
+            return self.memory_mb
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return int(physical * _SHARE_OF_MEMORY / self.partitions) >> 20
+
+    @property
+    def folder(self) -> str:
+        """Where the job's slots on this host have their sockets. Short: such paths are limited."""
+        name = hashlib.sha256(self.job_id.encode()).hexdigest()[:12]
+        return os.path.join(base_folder(), name)
+
+    def path(self, partition: int, suffix: str) -> str:
+        return os.path.join(self.folder, f"{partition}.{suffix}")
+
+
+def base_folder() -> str:
+    return os.path.join(tempfile.gettempdir(), f"millpond-{os.getuid()}")
