@@ -20,6 +20,7 @@ from millpond.runtime.task.key_groups import (
     default_max_parallelism,
     key_group_of,
     key_group_range,
+    key_groups_of,
     murmur_mix,
     stable_hash,
     subtask_of,
@@ -155,3 +156,9 @@ def test_keys_spread_evenly_over_key_groups() -> None:
         counts[key_group_of(f"user-{number}", 128)] += 1
     assert min(counts) > 50
     assert max(counts) < 160
+
+
+def test_many_keys_at_once_get_the_groups_each_would_get() -> None:
+    strings = [f"user-{number}" for number in range(5000)] + ["", "\ud800", "ä"]
+    for keys in (strings, [1, 2.5, None, "x", (1, "a")]):
+        assert key_groups_of(keys, 128) == [key_group_of(key, 128) for key in keys]

@@ -52,18 +52,19 @@ class _Handle:
         check = descriptor.type_info.check()
         if check is None:
             return freeze
-        name = descriptor.name
+        if isinstance(descriptor.type_info, BasicTypeInfo):
+            return check  # what passes is immutable
         conform = check
-        already_immutable = isinstance(descriptor.type_info, BasicTypeInfo)
+        return lambda value: freeze(conform(value))
 
-        def admit(value: Any) -> Any:
-            try:
-                value = conform(value)
-            except TypeMismatchError as mismatch:
-                raise TypeMismatchError(f"state '{name}': {mismatch}") from None
-            return value if already_immutable else freeze(value)
+    def _refused(self, mismatch: TypeMismatchError) -> TypeMismatchError:
+        return TypeMismatchError(f"state '{self._descriptor.name}': {mismatch}")
 
-        return admit
+    def _admit_all(self, values: Iterable[Any]) -> list[Any]:
+        try:
+            return [self._admit(value) for value in values]
+        except TypeMismatchError as mismatch:
+            raise self._refused(mismatch) from None
 
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.table(self._descriptor.name, self._descriptor.kind)
@@ -85,7 +86,11 @@ class ValueStateHandle(_Handle, ValueState[Any]):
         if value is None:
             self._table.remove(self._current.key)
         else:
-            self._table.set(self._current.key, self._admit(value))
+            try:
+                value = self._admit(value)
+            except TypeMismatchError as mismatch:
+                raise self._refused(mismatch) from None
+            self._table.set(self._current.key, value)
 
     def clear(self) -> None:
         self._table.remove(self._current.key)
@@ -98,14 +103,14 @@ class ListStateHandle(_Handle, ListState[Any]):
         return [_thaw(value) for value in self._data.get(self._current.key, ())]
 
     def add(self, value: Any) -> None:
-        self._table.extend(self._current.key, [self._admit(value)])
+        self._table.extend(self._current.key, self._admit_all((value,)))
 
     def add_all(self, values: list[Any]) -> None:
         if values:
-            self._table.extend(self._current.key, [self._admit(value) for value in values])
+            self._table.extend(self._current.key, self._admit_all(values))
 
     def update(self, values: list[Any]) -> None:
-        self._table.replace(self._current.key, [self._admit(value) for value in values])
+        self._table.replace(self._current.key, self._admit_all(values))
 
     def clear(self) -> None:
         if self._current.key in self._data:
@@ -126,7 +131,11 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put(self._current.key, key, self._admit(value))
+        try:
+            value = self._admit(value)
+        except TypeMismatchError as mismatch:
+            raise self._refused(mismatch) from None
+        self._table.put(self._current.key, key, value)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -173,7 +182,7 @@ class ReducingStateHandle(_Handle, ReducingState[Any]):
         old = self._data.get(self._current.key, MISSING)
         if old is not MISSING:
             value = self._reduce(_thaw(old), value)
-        self._table.set(self._current.key, self._admit(value))
+        self._table.set(self._current.key, self._admit_all((value,))[0])
 
     def clear(self) -> None:
         self._table.remove(self._current.key)
@@ -193,7 +202,8 @@ class AggregatingStateHandle(_Handle, AggregatingState[Any, Any]):
     def add(self, value: Any) -> None:
         old = self._data.get(self._current.key, MISSING)
         accumulator = self._function.create_accumulator() if old is MISSING else _thaw(old)
-        self._table.set(self._current.key, self._admit(self._function.add(value, accumulator)))
+        accumulator = self._function.add(value, accumulator)
+        self._table.set(self._current.key, self._admit_all((accumulator,))[0])
 
     def clear(self) -> None:
         self._table.remove(self._current.key)

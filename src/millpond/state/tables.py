@@ -7,11 +7,12 @@ takes it back.
 
 from __future__ import annotations
 
-from itertools import chain, islice
+from itertools import chain, compress, islice
+from operator import itemgetter
 from typing import Any, Protocol
 
 from millpond.datastream.state import StateKind
-from millpond.runtime.task.columns import decode_list, encode_list
+from millpond.runtime.task.columns import ConstantColumn, decode_list, encode_list
 
 
 class _Missing:
@@ -187,12 +188,12 @@ class MapTable:
     """key -> entries. Entries are logged one by one, in an order that restores the order of
     iteration.
 
-    `undo` has every entry touched since the last commit with the value it had then; an entry that was
-    removed and put again is listed at its new place and in `moved`."""
+    `undo` has every (key, entry) touched since the last commit with the value it had then; an entry
+    that was removed and put again is listed at its new place and in `moved`."""
 
     def __init__(self) -> None:
         self.data: dict[Any, dict[Any, Any]] = {}
-        self.undo: dict[Any, dict[Any, Any]] = {}  # key -> entry -> value or MISSING
+        self.undo: dict[tuple[Any, Any], Any] = {}
         self.moved: set[tuple[Any, Any]] = set()
         self._removed_any = False
 
@@ -200,14 +201,12 @@ class MapTable:
         entries = self.data.get(key)
         if entries is None:
             entries = self.data[key] = {}
-        undo = self.undo.get(key)
-        if undo is None:
-            self.undo[key] = {entry: entries.get(entry, MISSING)}
-        elif entry not in undo:
-            undo[entry] = entries.get(entry, MISSING)
+        undo, place = self.undo, (key, entry)
+        if place not in undo:
+            undo[place] = entries.get(entry, MISSING)
         elif entry not in entries:  # removed in this batch, now put again: it moves to the end
-            undo[entry] = undo.pop(entry)
-            self.moved.add((key, entry))
+            undo[place] = undo.pop(place)
+            self.moved.add(place)
         entries[entry] = value
 
     def remove(self, key: Any, entry: Any) -> None:
@@ -216,11 +215,7 @@ class MapTable:
             return
         old = entries.pop(entry)
         self._removed_any = True
-        undo = self.undo.get(key)
-        if undo is None:
-            self.undo[key] = {entry: old}
-        elif entry not in undo:
-            undo[entry] = old
+        self.undo.setdefault((key, entry), old)
         if not entries:
             del self.data[key]
 
@@ -232,28 +227,31 @@ class MapTable:
         return bool(self.undo)
 
     def changes(self) -> tuple[Any, ...]:
-        """Keys, how many entries of each, the entries, their values; of entries that are gone the
-        keys and the entries; of entries that moved to the end, the same."""
-        keys, counts, entries, values = [], [], [], []
-        gone_keys, gone_entries = [], []
+        """Keys, how many entries of each follow, the entries, their values; (key, entry) of those
+        that are gone; of those that moved to the end."""
+        get = self.data.get
         nothing: dict[Any, Any] = {}
-        for key, undo in self.undo.items():
-            own = self.data.get(key, nothing)
-            there = 0
-            for entry in undo:
-                if entry in own:
-                    entries.append(entry)
-                    values.append(own[entry])
-                    there += 1
-                elif undo[entry] is not MISSING:
-                    gone_keys.append(key)
-                    gone_entries.append(entry)
-            if there:
-                keys.append(key)
-                counts.append(there)
-        moved = [m for m in self.moved if m[1] in self.data.get(m[0], nothing)]
-        return tuple(
-            map(encode_list, (keys, counts, entries, values, gone_keys, gone_entries, moved))
+        places = list(self.undo)
+        values = [get(key, nothing).get(entry, MISSING) for key, entry in places]
+        gone: list[tuple[Any, Any]] = []
+        if self._removed_any:
+            undo = self.undo
+            gone = [
+                place
+                for place, value in zip(places, values, strict=True)
+                if value is MISSING and undo[place] is not MISSING
+            ]
+            there = [value is not MISSING for value in values]
+            places = list(compress(places, there))
+            values = list(compress(values, there))
+        moved = [(key, entry) for key, entry in self.moved if entry in get(key, nothing)]
+        return (
+            encode_list(list(map(itemgetter(0), places))),
+            ConstantColumn(1, len(places)).encode(),
+            encode_list(list(map(itemgetter(1), places))),
+            encode_list(values),
+            encode_list(gone),
+            encode_list(moved),
         )
 
     def snapshot(self) -> tuple[Any, ...]:
@@ -263,13 +261,14 @@ class MapTable:
             encode_list(list(map(len, maps))),
             encode_list(list(chain.from_iterable(maps))),
             encode_list(list(chain.from_iterable(map(dict.values, maps)))),
-            *[encode_list([])] * 3,
+            encode_list([]),
+            encode_list([]),
         )
 
     def apply(self, changes: tuple[Any, ...]) -> None:
-        keys, counts, entries, values, gone_keys, gone_entries, moved = map(decode_list, changes)
+        keys, counts, entries, values, gone, moved = map(decode_list, changes)
         data = self.data
-        for key, entry in chain(zip(gone_keys, gone_entries, strict=True), moved):
+        for key, entry in chain(gone, moved):
             own = data.get(key)
             if own is not None:
                 own.pop(entry, None)
@@ -280,7 +279,7 @@ class MapTable:
                 data[key] = dict(islice(rest, count))
             else:
                 own.update(islice(rest, count))
-        for key in gone_keys:
+        for key, _ in gone:
             if key in data and not data[key]:
                 del data[key]
 
@@ -292,15 +291,14 @@ class MapTable:
     def rollback(self) -> bool:
         if self._removed_any:
             return False  # putting an entry back would put it at the end
-        for key, undo in self.undo.items():
+        for (key, entry), old in self.undo.items():
             entries = self.data[key]
-            for entry, old in undo.items():
-                if old is MISSING:
-                    del entries[entry]
-                else:
-                    entries[entry] = old
-            if not entries:
-                del self.data[key]
+            if old is not MISSING:
+                entries[entry] = old
+            else:
+                del entries[entry]
+                if not entries:
+                    del self.data[key]
         self.commit()
         return True
 

@@ -4,7 +4,8 @@
     head   names the newest version and which rows are valid
 
 A batch reads the head, appends a change and writes the head: cost grows with what changed (E41).
-When the changes outgrow the snapshot, the batch writes a new snapshot instead and drops the old rows.
+When the changes outgrow the snapshot by far, the batch writes a new snapshot instead and drops the old
+rows; key groups do so at different times, so that no batch stalls.
 Rows are cut into chunks, because very large values are slow in Spark's state server.
 """
 
@@ -17,11 +18,13 @@ from typing import Any, NamedTuple, Protocol
 from millpond.errors import CorruptDataError
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.key_groups import murmur_mix
 from millpond.state.key_group_state import KeyGroupState
 
 CHUNK_BYTES = 256 * 1024
 COMPACT_MIN_BYTES = 64 * 1024
-COMPACT_MAX_CHANGES = 100
+COMPACT_MAX_CHANGES = 400
+COMPACT_RATIO = 2.0  # changes may be so many times as large as the snapshot, and up to 1 more
 HISTORY_LENGTH = 16
 
 
@@ -152,15 +155,9 @@ def append(store: LogStore, state: KeyGroupState, head: LogHead) -> CachedState:
     The state keeps its undo list until the next batch shows whether the write became the truth."""
     if not state.has_changes():
         return CachedState(state, head, None)
-    change = codec.encode(BlobKind.CHANGE, state.changes())
-    change_bytes = head.change_bytes + len(change)
     token = os.urandom(8)
     history = (*head.history[1 - HISTORY_LENGTH :], (head.version + 1, token))
-    compact = head.version > 0 and (
-        change_bytes > max(head.snapshot_bytes, COMPACT_MIN_BYTES)
-        or head.changes >= COMPACT_MAX_CHANGES
-    )
-    if compact:
+    if _is_due_for_compaction(head, state.key_group):
         snapshot = codec.encode(BlobKind.SNAPSHOT, state.snapshot())
         next_row = _write_chunks(store, head.next_row, snapshot)
         for row in range(head.first_row, head.next_row):
@@ -175,17 +172,27 @@ def append(store: LogStore, state: KeyGroupState, head: LogHead) -> CachedState:
             history=history,
         )
     else:
-        next_row = _write_chunks(store, head.next_row, change)
+        change = codec.encode(BlobKind.CHANGE, state.changes())
         new_head = head._replace(
             version=head.version + 1,
             token=token,
-            next_row=next_row,
-            change_bytes=change_bytes,
+            next_row=_write_chunks(store, head.next_row, change),
+            change_bytes=head.change_bytes + len(change),
             changes=head.changes + 1,
             history=history,
         )
     store.write_head(codec.encode(BlobKind.LOG_HEAD, tuple(new_head)))
     return CachedState(state, new_head, head)
+
+
+def _is_due_for_compaction(head: LogHead, key_group: int) -> bool:
+    """True if the log is empty, or the changes in it are too large or too many.
+
+    Key groups grow alike; each has limits of its own, so that not all compact in the same batch."""
+    spread = murmur_mix(key_group) % 64 / 64
+    limit_bytes = max(head.snapshot_bytes, COMPACT_MIN_BYTES) * (COMPACT_RATIO + spread)
+    limit_changes = COMPACT_MAX_CHANGES * (1 + spread)
+    return head.version == 0 or head.change_bytes > limit_bytes or head.changes >= limit_changes
 
 
 def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:

@@ -228,7 +228,9 @@ def column_of(values: list[Any]) -> Column:
     if kind is tuple:
         widths = set(map(len, values))
         if len(widths) == 1 and 0 not in widths:
-            fields = [column_of(list(field)) for field in zip(*values, strict=True)]
+            # One field at a time: zip(*values) would walk thousands of iterators side by side.
+            getters = map(operator.itemgetter, range(widths.pop()))
+            fields = [column_of(list(map(getter, values))) for getter in getters]
             return TupleColumn(fields, len(values))
     if kind is type(None) or (kind is bool and values.count(values[0]) == len(values)):
         return ConstantColumn(values[0], len(values))

@@ -14,6 +14,8 @@ import zlib
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy
+
 from millpond.common.types import Row
 from millpond.errors import ProgramError
 
@@ -93,6 +95,28 @@ def stable_hash(key: Any) -> int:
 
 def key_group_of(key: Any, max_parallelism: int) -> int:
     return murmur_mix(stable_hash(key)) % max_parallelism
+
+
+def key_groups_of(keys: list[Any], max_parallelism: int) -> list[int]:
+    """`key_group_of` for many keys at once."""
+    if set(map(type, keys)) != {str}:
+        return [key_group_of(key, max_parallelism) for key in keys]
+    hashes = [zlib.crc32(key.encode("utf-8", "surrogatepass")) for key in keys]
+    code = numpy.array(hashes, numpy.uint32)  # what follows is murmur_mix, in 32 bits
+    code *= numpy.uint32(0xCC9E2D51)
+    code = (code << numpy.uint32(15)) | (code >> numpy.uint32(17))
+    code *= numpy.uint32(0x1B873593)
+    code = (code << numpy.uint32(13)) | (code >> numpy.uint32(19))
+    code = code * numpy.uint32(5) + numpy.uint32(0xE6546B64)
+    code ^= numpy.uint32(4)
+    code ^= code >> numpy.uint32(16)
+    code *= numpy.uint32(0x85EBCA6B)
+    code ^= code >> numpy.uint32(13)
+    code *= numpy.uint32(0xC2B2AE35)
+    code ^= code >> numpy.uint32(16)
+    signed = numpy.abs(code.view(numpy.int32).astype(numpy.int64))
+    signed[code == 0x80000000] = 0
+    return (signed % max_parallelism).tolist()  # type: ignore[no-any-return]
 
 
 def default_max_parallelism(parallelism: int) -> int:

@@ -17,6 +17,7 @@ from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.common.typeinfo import to_type_info
 from millpond.common.watermark_strategy import (
     BoundedOutOfOrdernessGenerator,
+    NoWatermarksGenerator,
     WatermarkGenerator,
     WatermarkOutput,
     WatermarkStrategy,
@@ -436,9 +437,11 @@ class WatermarkOperator(Operator):
             raise self.failed(problem, "extract_timestamp", value) from None
         return timestamps
 
-    def _watermarks_before(self, values: list[Any], timestamps: list[int | None]) -> Numbers:
+    def _watermarks_before(self, values: list[Any], timestamps: list[int | None]) -> int | Numbers:
         """The watermark each record meets; the generator then knows all of them."""
         generator, output = self._generator, self._output
+        if type(generator) is NoWatermarksGenerator:
+            return output.watermark
         if type(generator) is BoundedOutOfOrdernessGenerator and set(map(type, timestamps)) == {
             int
         }:

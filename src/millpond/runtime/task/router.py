@@ -15,11 +15,11 @@ from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.codec import freeze_all
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.frames import SINK_LEVEL, Frame, Part, Row, encode_frame
-from millpond.runtime.task.key_groups import key_group_of, murmur_mix
+from millpond.runtime.task.key_groups import key_group_of, key_groups_of, murmur_mix
 from millpond.runtime.task.labels import make_label
 
 _KEY_CACHE_LIMIT = 1_000_000
-_PENDING_FRAMES = 32  # records are held back until they fill this many frames
+_PENDING_FRAMES = 8  # records are held back until they fill this many frames
 # values -> (keys or None, the label of each value; None: every label)
 Choose = Callable[[list[Any]], tuple["list[Any] | None", "int | Numbers | None"]]
 
@@ -194,32 +194,24 @@ class _Outlet:
             )
 
 
-class _KeyGroups(dict[Any, int]):
-    """key -> key group, computed once per key."""
-
-    def __init__(self, max_parallelism: int) -> None:
-        super().__init__()
-        self._max_parallelism = max_parallelism
-
-    def __missing__(self, key: Any) -> int:
-        key_group = self[key] = key_group_of(key, self._max_parallelism)
-        return key_group
-
-
 def _key_chooser(selector: Any, max_parallelism: int) -> Choose:
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
-    groups = _KeyGroups(max_parallelism)
+    groups: dict[Any, int] = {}
 
     def choose(values: list[Any]) -> tuple[list[Any], Numbers]:
         try:
             keys = list(map(get_key, values))
-            numbers = numpy.fromiter(map(groups.__getitem__, keys), numpy.int64, len(keys))
+            found = list(map(groups.get, keys))
+            if None in found:
+                if len(groups) >= _KEY_CACHE_LIMIT:
+                    groups.clear()
+                new = [key for key in dict.fromkeys(keys) if key not in groups]
+                groups.update(zip(new, key_groups_of(new, max_parallelism), strict=True))
+                found = list(map(groups.__getitem__, keys))
         except Exception:
             _find_bad_key(values, get_key, max_parallelism)
             raise
-        if len(groups) >= _KEY_CACHE_LIMIT:
-            groups.clear()
-        return freeze_all(keys), numbers
+        return freeze_all(keys), numpy.array(found, numpy.int64)
 
     return choose
 

@@ -100,12 +100,10 @@ class Task:
         callback registers and that is due already fires in this same advance (C13, C52)."""
         clock, current = self._clock, self._clock.current
         on_timer, context = self._on_timer, self._root.context
-        pop_due = self._state.event_timers.pop_due
         if context is not None:
             context.domain = TimeDomain.EVENT_TIME
         base = clock.watermark
-        while (timer := pop_due(watermark)) is not None:
-            time_ms, key, _ = timer
+        for time_ms, key, _ in self._state.event_timers.due(watermark):
             # A timer set for the past fires as soon as the clock moves at all.
             now = clock.watermark = max(time_ms, clock.watermark, base + 1)
             clock.timestamp = time_ms
@@ -126,8 +124,7 @@ class Task:
         if context is not None:
             context.domain = TimeDomain.PROCESSING_TIME
         phase = PHASE_AFTER if after_records else PHASE_BEFORE
-        while (timer := timers.pop_due(processing_time_ms)) is not None:
-            time_ms, key, _ = timer
+        for time_ms, key, _ in timers.due(processing_time_ms):
             clock.timestamp = time_ms
             clock.current.key = key
             try:

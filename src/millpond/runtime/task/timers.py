@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 from millpond.runtime.task.columns import decode_list, encode_list
@@ -36,6 +38,7 @@ class TimerQueue:
         # Since the last commit: timers registered, and (timer, number) of older ones that are gone.
         self._added: list[TimerId] = []
         self._gone: list[tuple[TimerId, int]] = []
+        self._added_are_gone = False  # true if some of `_added` were removed again
         self._committed_number = 0
 
     def __len__(self) -> int:
@@ -81,27 +84,34 @@ class TimerQueue:
                 return None
             self._open_next_span()
 
-    def pop_due(self, clock_ms: int) -> TimerId | None:
-        """Remove and return the earliest timer if it is due at `clock_ms`."""
-        near, spans = self._near, self._spans
+    def due(self, clock_ms: int) -> Iterator[TimerId]:
+        """Remove and yield timers that are due at `clock_ms`, the earliest first. Whoever takes one
+        may register and delete others before it takes the next."""
+        spans, heappop = self._spans, heapq.heappop
         while True:
+            near = self._near
             while near:
                 time_ms, number, timer = near[0]
                 if time_ms > clock_ms:
                     self.next_ms = time_ms
-                    return None
-                heapq.heappop(near)
+                    return
+                heappop(near)
                 timers = spans.get(time_ms >> _SPAN_BITS)
                 if timers is not None and timers.get(timer) == number:
                     self._remove(timer, timers)
-                    return timer
+                    yield timer
+                    near = self._near
             if not self._far:
                 self.next_ms = NEVER_MS
-                return None
+                return
             if self._far[0] << _SPAN_BITS > clock_ms:
                 self.next_ms = self._far[0] << _SPAN_BITS
-                return None
+                return
             self._open_next_span()
+
+    def pop_due(self, clock_ms: int) -> TimerId | None:
+        """Remove and return the earliest timer if it is due at `clock_ms`."""
+        return next(self.due(clock_ms), None)
 
     # --- the log ---------------------------------------------------------------------------------
 
@@ -110,26 +120,28 @@ class TimerQueue:
 
     def changes(self) -> tuple[Any, ...]:
         """(next number, those that are gone, those that came, the numbers of these)."""
+        gone = [timer for timer, _ in self._gone]
+        if not self._added_are_gone:  # then they have been numbered one after the other
+            return self._encoded(gone, self._added, self._committed_number)
         came: dict[TimerId, int] = {}
         for timer in self._added:
             timers = self._spans.get(timer[0] >> _SPAN_BITS)
             number = None if timers is None else timers.get(timer)
             if number is not None:
                 came[timer] = number
-        return self._encoded([timer for timer, _ in self._gone], came)
+        return self._encoded(gone, list(came), list(came.values()))
 
     def snapshot(self) -> tuple[Any, ...]:
-        return self._encoded(
-            [], {timer: number for span in self._spans.values() for timer, number in span.items()}
-        )
+        timers = [timer for span in self._spans.values() for timer in span]
+        numbers = [number for span in self._spans.values() for number in span.values()]
+        return self._encoded([], timers, numbers)
 
-    def _encoded(self, gone: list[TimerId], came: dict[TimerId, int]) -> tuple[Any, ...]:
-        return (
-            self._next_number,
-            encode_list(gone),
-            encode_list(list(came)),
-            encode_list(list(came.values())),
-        )
+    def _encoded(
+        self, gone: list[TimerId], came: list[TimerId], numbers: int | list[int]
+    ) -> tuple[Any, ...]:
+        """`numbers` is the first one if they follow each other."""
+        encoded = numbers if isinstance(numbers, int) else encode_list(numbers)
+        return self._next_number, encode_list(gone), encode_list(came), encoded
 
     def apply(self, changes: tuple[Any, ...]) -> None:
         self._next_number, gone, came, numbers = changes
@@ -137,13 +149,15 @@ class TimerQueue:
             timers = self._spans.get(timer[0] >> _SPAN_BITS)
             if timers is not None:
                 timers.pop(timer, None)
-        for timer, number in zip(decode_list(came), decode_list(numbers), strict=True):
+        each = count(numbers) if isinstance(numbers, int) else decode_list(numbers)
+        for timer, number in zip(decode_list(came), each):  # noqa: B905 (count has no end)
             self._set(timer, number)
         self.commit()
 
     def commit(self) -> None:
         self._added.clear()
         self._gone.clear()
+        self._added_are_gone = False
         self._committed_number = self._next_number
 
     def rollback(self) -> None:
@@ -154,8 +168,7 @@ class TimerQueue:
         for timer, number in self._gone:
             self._set(timer, number)
         self._next_number = self._committed_number
-        self._added.clear()
-        self._gone.clear()
+        self.commit()
 
     # --- spans -----------------------------------------------------------------------------------
 
@@ -185,6 +198,8 @@ class TimerQueue:
         number = timers.pop(timer)
         if number < self._committed_number:
             self._gone.append((timer, number))
+        else:
+            self._added_are_gone = True
 
     def _set(self, timer: TimerId, number: int) -> None:
         span = timer[0] >> _SPAN_BITS
