@@ -38,7 +38,8 @@ class Cap(KeyedProcessFunction):
         self.ends.put(ends_at_ms, ad)
         ctx.timer_service().register_event_time_timer(ends_at_ms)
         if count == CAP:
-            yield f"cap,{user},{ad},{seen_at_ms}"
+            return [f"cap,{user},{ad},{seen_at_ms}"]
+        return None
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
         ad = self.ends.get(timestamp)
@@ -49,7 +50,8 @@ class Cap(KeyedProcessFunction):
         else:
             self.counts.remove(ad)
         if count == CAP - 1:
-            yield f"free,{ctx.get_current_key()},{ad},{timestamp}"
+            return [f"free,{ctx.get_current_key()},{ad},{timestamp}"]
+        return None
 
 
 def parse(line: str) -> tuple[str, str, int]:

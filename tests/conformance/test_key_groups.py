@@ -159,6 +159,11 @@ def test_keys_spread_evenly_over_key_groups() -> None:
 
 
 def test_many_keys_at_once_get_the_groups_each_would_get() -> None:
-    strings = [f"user-{number}" for number in range(5000)] + ["", "\ud800", "ä"]
-    for keys in (strings, [1, 2.5, None, "x", (1, "a")]):
-        assert key_groups_of(keys, 128) == [key_group_of(key, 128) for key in keys]
+    strings = [f"user-{number}" for number in range(5000)] + ["", "\u00e4"]
+    numbers = [*range(-3000, 3000), 1 << 40, -(1 << 63), (1 << 63) - 1]
+    for keys in (strings, numbers):
+        found = key_groups_of(keys, 128)
+        assert found is not None
+        assert found.tolist() == [key_group_of(key, 128) for key in keys]
+    for mixed in ([1, "x"], [1 << 63], ["\ud800"], [True]):
+        assert key_groups_of(mixed, 128) is None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from millpond.common.basic_types import BasicTypeInfo
+from millpond.common.typeinfo import Types
 from millpond.datastream.functions import AggregateFunction, ReduceFunction
 from millpond.datastream.state import (
     AggregatingState,
@@ -44,6 +45,8 @@ class _Handle:
         self._descriptor = descriptor
         self._current = current
         self._admit = self._admission(descriptor)
+        # Values of exactly this class need no look at all.
+        self._plain = str if descriptor.type_info == Types.STRING() else None
         self._table: Any = None
         self._data: dict[Any, Any] = {}
 
@@ -118,7 +121,15 @@ class ListStateHandle(_Handle, ListState[Any]):
 
 
 class MapStateHandle(_Handle, MapState[Any, Any]):
+    """`get`, `put` and `remove` do what the table's methods do, here: they are called for every
+    record, and a call costs as much as the work."""
+
     _table: MapTable
+    _undo: dict[Any, Any]
+
+    def bind(self, state: KeyGroupState) -> None:
+        super().bind(state)
+        self._undo = self._table.undo
 
     def _entries(self) -> dict[Any, Any]:
         return self._data.get(self._current.key) or {}
@@ -131,18 +142,35 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
-        try:
-            value = self._admit(value)
-        except TypeMismatchError as mismatch:
-            raise self._refused(mismatch) from None
-        self._table.put(self._current.key, key, value)
+        if type(value) is not self._plain:
+            try:
+                value = self._admit(value)
+            except TypeMismatchError as mismatch:
+                raise self._refused(mismatch) from None
+        owner = self._current.key
+        entries = self._data.get(owner)
+        if entries is None:
+            entries = self._data[owner] = {}
+        undo, place = self._undo, (owner, key)
+        if place not in undo:
+            undo[place] = entries.get(key, MISSING)
+        elif key not in entries:
+            self._table.put_again(place)
+        entries[key] = value
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self._table.remove(self._current.key, key)
+        owner = self._current.key
+        entries = self._data.get(owner)
+        if entries is None or key not in entries:
+            return
+        self._undo.setdefault((owner, key), entries.pop(key))
+        self._table.removed_any = True
+        if not entries:
+            del self._data[owner]
 
     def contains(self, key: Any) -> bool:
         return key in self._entries()

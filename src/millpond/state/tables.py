@@ -195,7 +195,7 @@ class MapTable:
         self.data: dict[Any, dict[Any, Any]] = {}
         self.undo: dict[tuple[Any, Any], Any] = {}
         self.moved: set[tuple[Any, Any]] = set()
-        self._removed_any = False
+        self.removed_any = False
 
     def put(self, key: Any, entry: Any, value: Any) -> None:
         entries = self.data.get(key)
@@ -204,17 +204,21 @@ class MapTable:
         undo, place = self.undo, (key, entry)
         if place not in undo:
             undo[place] = entries.get(entry, MISSING)
-        elif entry not in entries:  # removed in this batch, now put again: it moves to the end
-            undo[place] = undo.pop(place)
-            self.moved.add(place)
+        elif entry not in entries:
+            self.put_again(place)
         entries[entry] = value
+
+    def put_again(self, place: tuple[Any, Any]) -> None:
+        """An entry that was removed in this batch is put again: it moves to the end."""
+        self.undo[place] = self.undo.pop(place)
+        self.moved.add(place)
 
     def remove(self, key: Any, entry: Any) -> None:
         entries = self.data.get(key)
         if entries is None or entry not in entries:
             return
         old = entries.pop(entry)
-        self._removed_any = True
+        self.removed_any = True
         self.undo.setdefault((key, entry), old)
         if not entries:
             del self.data[key]
@@ -234,7 +238,7 @@ class MapTable:
         places = list(self.undo)
         values = [get(key, nothing).get(entry, MISSING) for key, entry in places]
         gone: list[tuple[Any, Any]] = []
-        if self._removed_any:
+        if self.removed_any:
             undo = self.undo
             gone = [
                 place
@@ -286,10 +290,10 @@ class MapTable:
     def commit(self) -> None:
         self.undo.clear()
         self.moved.clear()
-        self._removed_any = False
+        self.removed_any = False
 
     def rollback(self) -> bool:
-        if self._removed_any:
+        if self.removed_any:
             return False  # putting an entry back would put it at the end
         for (key, entry), old in self.undo.items():
             entries = self.data[key]

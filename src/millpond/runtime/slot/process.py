@@ -46,7 +46,7 @@ _ROWS_AT_ONCE = 256
 _LOG_BYTES = 1 << 20
 # A slot holds millions of small objects that live long. Looking through them for cycles again and
 # again would cost more than the work; what functions throw away is found by reference counts.
-_GC_THRESHOLDS = (200_000, 50, 1000)
+_GC_THRESHOLDS = (1_000_000, 20, 100)
 
 
 class RelayedLog:

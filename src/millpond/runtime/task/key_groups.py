@@ -15,9 +15,12 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from millpond.common.types import Row
 from millpond.errors import ProgramError
+
+Numbers = NDArray[numpy.int64]
 
 DEFAULT_MIN_MAX_PARALLELISM = 128
 UPPER_BOUND_MAX_PARALLELISM = 1 << 15
@@ -97,12 +100,23 @@ def key_group_of(key: Any, max_parallelism: int) -> int:
     return murmur_mix(stable_hash(key)) % max_parallelism
 
 
-def key_groups_of(keys: list[Any], max_parallelism: int) -> list[int]:
-    """`key_group_of` for many keys at once."""
-    if set(map(type, keys)) != {str}:
-        return [key_group_of(key, max_parallelism) for key in keys]
-    hashes = [zlib.crc32(key.encode("utf-8", "surrogatepass")) for key in keys]
-    code = numpy.array(hashes, numpy.uint32)  # what follows is murmur_mix, in 32 bits
+def key_groups_of(keys: list[Any], max_parallelism: int) -> Numbers | None:
+    """`key_group_of` for many keys at once; None if they are not all strings or all 64-bit integers.
+
+    Faster than to remember the groups of keys: a dictionary of many keys does not fit the CPU's cache."""
+    kinds = set(map(type, keys))
+    try:
+        if kinds == {str}:
+            hashes = list(map(zlib.crc32, map(str.encode, keys)))
+            code = numpy.array(hashes, numpy.uint32)
+        elif kinds == {int}:
+            numbers = numpy.array(keys, numpy.int64)
+            code = (numbers ^ (numbers >> 32)).astype(numpy.uint32)
+        else:
+            return None
+    except (UnicodeEncodeError, OverflowError):
+        return None
+    # What follows is murmur_mix, in 32 bits.
     code *= numpy.uint32(0xCC9E2D51)
     code = (code << numpy.uint32(15)) | (code >> numpy.uint32(17))
     code *= numpy.uint32(0x1B873593)
@@ -114,9 +128,9 @@ def key_groups_of(keys: list[Any], max_parallelism: int) -> list[int]:
     code ^= code >> numpy.uint32(13)
     code *= numpy.uint32(0xC2B2AE35)
     code ^= code >> numpy.uint32(16)
-    signed = numpy.abs(code.view(numpy.int32).astype(numpy.int64))
-    signed[code == 0x80000000] = 0
-    return (signed % max_parallelism).tolist()  # type: ignore[no-any-return]
+    positive = numpy.abs(code.view(numpy.int32).astype(numpy.int64))
+    positive[code == 0x80000000] = 0
+    return positive % max_parallelism
 
 
 def default_max_parallelism(parallelism: int) -> int:

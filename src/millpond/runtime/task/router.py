@@ -19,7 +19,7 @@ from millpond.runtime.task.key_groups import key_group_of, key_groups_of, murmur
 from millpond.runtime.task.labels import make_label
 
 _KEY_CACHE_LIMIT = 1_000_000
-_PENDING_FRAMES = 8  # records are held back until they fill this many frames
+_PENDING_FRAMES = 32  # records are held back until they fill this many frames
 # values -> (keys or None, the label of each value; None: every label)
 Choose = Callable[[list[Any]], tuple["list[Any] | None", "int | Numbers | None"]]
 
@@ -196,24 +196,34 @@ class _Outlet:
 
 def _key_chooser(selector: Any, max_parallelism: int) -> Choose:
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
-    groups: dict[Any, int] = {}
+    groups = _KeyGroups(max_parallelism)
 
     def choose(values: list[Any]) -> tuple[list[Any], Numbers]:
         try:
             keys = list(map(get_key, values))
-            found = list(map(groups.get, keys))
-            if None in found:
+            numbers = key_groups_of(keys, max_parallelism)
+            if numbers is None:
                 if len(groups) >= _KEY_CACHE_LIMIT:
                     groups.clear()
-                new = [key for key in dict.fromkeys(keys) if key not in groups]
-                groups.update(zip(new, key_groups_of(new, max_parallelism), strict=True))
-                found = list(map(groups.__getitem__, keys))
+                numbers = numpy.fromiter(map(groups.__getitem__, keys), numpy.int64, len(keys))
         except Exception:
             _find_bad_key(values, get_key, max_parallelism)
             raise
-        return freeze_all(keys), numpy.array(found, numpy.int64)
+        return freeze_all(keys), numbers
 
     return choose
+
+
+class _KeyGroups(dict[Any, int]):
+    """key -> key group, computed once per key."""
+
+    def __init__(self, max_parallelism: int) -> None:
+        super().__init__()
+        self._max_parallelism = max_parallelism
+
+    def __missing__(self, key: Any) -> int:
+        key_group = self[key] = key_group_of(key, self._max_parallelism)
+        return key_group
 
 
 def _find_bad_key(values: list[Any], get_key: Callable[[Any], Any], max_parallelism: int) -> None:
