@@ -83,7 +83,8 @@ class KeyGroupState:
 
     def rollback(self) -> bool:
         """Back to the last commit; False if the state must be reloaded instead."""
-        exact = all([t.rollback() for t in self.tables.values()])  # noqa: C419 (every one must roll back)
-        self.event_timers.rollback()
-        self.processing_timers.rollback()
-        return exact
+        return (
+            self.event_timers.rollback()
+            and self.processing_timers.rollback()
+            and all(table.rollback() for table in self.tables.values())
+        )

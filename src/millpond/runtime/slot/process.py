@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import fcntl
-import gc
 import io
 import json
 import os
@@ -33,6 +32,7 @@ from millpond.errors import (
     UserFunctionError,
 )
 from millpond.runtime import fault_points
+from millpond.runtime.slot.garbage import IdleCollector
 from millpond.runtime.slot.lifecycle import SlotLife, SlotState
 from millpond.runtime.slot.protocol import Connection, ConnectionLost, MessageKind, same_user
 from millpond.runtime.slot.settings import SlotSettings
@@ -44,9 +44,6 @@ from millpond.runtime.task.sink_pass import SinkHost
 _ALIVE_EVERY_S = 1.0
 _ROWS_AT_ONCE = 256
 _LOG_BYTES = 1 << 20
-# A slot holds millions of small objects that live long. Looking through them for cycles again and
-# again would cost more than the work; what functions throw away is found by reference counts.
-_GC_THRESHOLDS = (1_000_000, 20, 100)
 
 
 class RelayedLog:
@@ -161,6 +158,7 @@ class Slot:
             if self._host.in_last_batch:
                 self._host.close_level(content)
             owner.send(MessageKind.DONE)
+            self._garbage.between_batches(resident_mb())
         else:
             raise SlotError(f"A slot cannot do {kind.name}.")
 
@@ -170,8 +168,7 @@ class Slot:
                 self._host, self._sinks = JobHost(bytes(blob), attempt), SinkHost(bytes(blob))
             except ModuleNotFoundError as problem:
                 raise ProgramError(missing_module(problem)) from None
-            gc.collect()
-            gc.freeze()
+            self._garbage = IdleCollector()
 
     def _run_lane(self, owner: Connection, host: JobHost, path: str) -> None:
         with open(path, "rb") as file:
@@ -381,7 +378,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends the job
     faulthandler.enable()
     sys.stdout = sys.stderr = _Tee(2, arguments["output_fd"])
-    gc.set_threshold(*_GC_THRESHOLDS)
     _limit_memory(settings.memory_limit_mb())
     executor_fd = os.pidfd_open(arguments["executor_pid"])
     with _listening(settings.path(partition, "sock")) as listener:

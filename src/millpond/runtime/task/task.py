@@ -103,7 +103,12 @@ class Task:
         if context is not None:
             context.domain = TimeDomain.EVENT_TIME
         base = clock.watermark
-        for time_ms, key, _ in self._state.event_timers.due(watermark):
+        timers = self._state.event_timers
+        while timers.next_ms <= watermark:
+            timer = timers.pop_due(watermark)
+            if timer is None:
+                break
+            time_ms, key, _ = timer
             # A timer set for the past fires as soon as the clock moves at all.
             now = clock.watermark = max(time_ms, clock.watermark, base + 1)
             clock.timestamp = time_ms
@@ -124,7 +129,8 @@ class Task:
         if context is not None:
             context.domain = TimeDomain.PROCESSING_TIME
         phase = PHASE_AFTER if after_records else PHASE_BEFORE
-        for time_ms, key, _ in timers.due(processing_time_ms):
+        while (timer := timers.pop_due(processing_time_ms)) is not None:
+            time_ms, key, _ = timer
             clock.timestamp = time_ms
             clock.current.key = key
             try:

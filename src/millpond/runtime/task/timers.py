@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
-from itertools import count
+from operator import itemgetter
 from typing import Any
 
 from millpond.runtime.task.columns import decode_list, encode_list
@@ -13,33 +12,35 @@ from millpond.runtime.task.columns import decode_list, encode_list
 TimerId = tuple[int, Any, Any]
 NEVER_MS = 1 << 63
 _SPAN_BITS = 20  # timers are sorted in spans of 2**20 ms, about 17 minutes
+_time_of = itemgetter(0)
 
 
 class TimerQueue:
     """A set of (time, key, namespace) that gives up its smallest.
 
-    Timers lie unsorted in spans of time: registering or deleting one is a dictionary access. Only when
-    the clock enters a span, its timers are sorted into `_near`, a heap. `_spans` is the truth: timer ->
-    registration number; heap entries of deleted timers are recognised by their number and skipped.
-    Equal times fire in the order they were registered, also after a restore, because the numbers are
-    part of the state.
+    Timers lie unsorted in spans of time: registering or deleting one is a dictionary access. When the
+    clock enters a span, its timers are sorted into `_near`, the next one at the end. What is registered
+    in such a span later on waits in the heap `_late`, under a number. `_spans` is the truth: timer -> its
+    number in `_late`, 0 if it is not there. Entries of `_near` and `_late` that were deleted since have
+    another number or none, and are skipped.
 
-    `next_ms` is never later than the earliest timer.
+    Equal times fire in the order they were registered, also after a restore: spans, and the log, keep
+    that order. `next_ms` is never later than the earliest timer.
     """
 
     def __init__(self) -> None:
         self._spans: dict[int, dict[TimerId, int]] = {}
-        self._far: list[int] = []  # heap of the spans that are not in `_near` yet
-        self._near: list[tuple[int, int, TimerId]] = []
-        self._opened = -NEVER_MS  # the last span that is in `_near`
+        self._far: list[int] = []  # heap of the spans that are not sorted yet
+        self._near: list[TimerId] = []
+        self._late: list[tuple[int, int, TimerId]] = []
+        self._late_count = 0
+        self._opened = -NEVER_MS  # the last span that was sorted into `_near`
         self._open: set[int] = set()  # spans up to it that may still hold timers
-        self._next_number = 0
         self.next_ms = NEVER_MS
-        # Since the last commit: timers registered, and (timer, number) of older ones that are gone.
-        self._added: list[TimerId] = []
-        self._gone: list[tuple[TimerId, int]] = []
-        self._added_are_gone = False  # true if some of `_added` were removed again
-        self._committed_number = 0
+        # Since the last commit: timers that came, and those that were there and are gone.
+        self._came: dict[TimerId, None] = {}
+        self._gone: list[TimerId] = []
+        self._came_late = False
 
     def __len__(self) -> int:
         return sum(map(len, self._spans.values()))
@@ -52,123 +53,113 @@ class TimerQueue:
             timers = self._new_span(span)
         elif timer in timers:
             return
-        number = self._next_number
-        self._next_number = number + 1
-        timers[timer] = number
-        self._added.append(timer)
+        timers[timer] = 0
+        self._came[timer] = None
         if span <= self._opened:
-            heapq.heappush(self._near, (time_ms, number, timer))
-            if time_ms < self.next_ms:
-                self.next_ms = time_ms
+            self._came_late = True
+            timers[timer] = self._add_late(timer)
 
     def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
         timer = (time_ms, key, namespace)
         timers = self._spans.get(time_ms >> _SPAN_BITS)
         if timers is not None and timer in timers:
             self._remove(timer, timers)
-            if len(self._near) > 64 and len(self._near) > 2 * self._count_near():
-                self._rebuild_near()
 
     def next_time_ms(self) -> int | None:
         """When the earliest timer is due; None if there is none."""
-        near = self._near
-        while True:
-            while near:
-                time_ms, number, timer = near[0]
-                if self._spans.get(time_ms >> _SPAN_BITS, {}).get(timer) == number:
-                    self.next_ms = time_ms
-                    return time_ms
-                heapq.heappop(near)
-            if not self._far:
-                self.next_ms = NEVER_MS
-                return None
-            self._open_next_span()
+        timer = self._peek(NEVER_MS)
+        if timer is None:
+            return None
+        self.next_ms = timer[0]
+        return self.next_ms
 
-    def due(self, clock_ms: int) -> Iterator[TimerId]:
-        """Remove and yield timers that are due at `clock_ms`, the earliest first. Whoever takes one
-        may register and delete others before it takes the next."""
-        spans, heappop = self._spans, heapq.heappop
+    def pop_due(self, clock_ms: int) -> TimerId | None:
+        """Remove and return the earliest timer if it is due at `clock_ms`; `next_ms` says whether it
+        is worth asking again."""
+        timer = self._peek(clock_ms)
+        if timer is None:
+            return None
+        time_ms = timer[0]
+        if time_ms > clock_ms:
+            self.next_ms = time_ms
+            return None
+        near = self._near
+        if near and near[-1] is timer:
+            near.pop()
+        else:
+            heapq.heappop(self._late)
+        self._remove(timer, self._spans[time_ms >> _SPAN_BITS])
+        self.next_ms = time_ms  # nothing is earlier; `_peek` will find out what comes next
+        if near and not self._late:
+            self.next_ms = near[-1][0]
+        return timer
+
+    def _peek(self, clock_ms: int) -> TimerId | None:
+        """The earliest timer, at the end of `_near` or at the top of `_late`. Spans that begin after
+        `clock_ms` are not looked into; if there are only such, None."""
+        spans, late = self._spans, self._late
         while True:
             near = self._near
             while near:
-                time_ms, number, timer = near[0]
-                if time_ms > clock_ms:
-                    self.next_ms = time_ms
-                    return
-                heappop(near)
-                timers = spans.get(time_ms >> _SPAN_BITS)
-                if timers is not None and timers.get(timer) == number:
-                    self._remove(timer, timers)
-                    yield timer
-                    near = self._near
-            if not self._far:
-                self.next_ms = NEVER_MS
-                return
-            if self._far[0] << _SPAN_BITS > clock_ms:
-                self.next_ms = self._far[0] << _SPAN_BITS
-                return
+                timer = near[-1]
+                if spans[timer[0] >> _SPAN_BITS].get(timer) == 0:
+                    break
+                near.pop()
+            while late:
+                time_ms, number, other = late[0]
+                if spans[time_ms >> _SPAN_BITS].get(other) == number:
+                    return other if not near or time_ms < near[-1][0] else near[-1]
+                heapq.heappop(late)
+            if near:
+                return near[-1]
+            if not self._far or self._far[0] << _SPAN_BITS > clock_ms:
+                self.next_ms = self._far[0] << _SPAN_BITS if self._far else NEVER_MS
+                return None
             self._open_next_span()
 
-    def pop_due(self, clock_ms: int) -> TimerId | None:
-        """Remove and return the earliest timer if it is due at `clock_ms`."""
-        return next(self.due(clock_ms), None)
+    def _remove(self, timer: TimerId, timers: dict[TimerId, int]) -> None:
+        del timers[timer]
+        if timer in self._came:
+            del self._came[timer]
+        else:
+            self._gone.append(timer)
 
     # --- the log ---------------------------------------------------------------------------------
 
     def has_changes(self) -> bool:
-        return bool(self._added or self._gone)
+        return bool(self._came or self._gone)
 
     def changes(self) -> tuple[Any, ...]:
-        """(next number, those that are gone, those that came, the numbers of these)."""
-        gone = [timer for timer, _ in self._gone]
-        if not self._added_are_gone:  # then they have been numbered one after the other
-            return self._encoded(gone, self._added, self._committed_number)
-        came: dict[TimerId, int] = {}
-        for timer in self._added:
-            timers = self._spans.get(timer[0] >> _SPAN_BITS)
-            number = None if timers is None else timers.get(timer)
-            if number is not None:
-                came[timer] = number
-        return self._encoded(gone, list(came), list(came.values()))
+        """(those that are gone, those that came), since the last commit."""
+        return encode_list(self._gone), encode_list(list(self._came))
 
     def snapshot(self) -> tuple[Any, ...]:
-        timers = [timer for span in self._spans.values() for timer in span]
-        numbers = [number for span in self._spans.values() for number in span.values()]
-        return self._encoded([], timers, numbers)
-
-    def _encoded(
-        self, gone: list[TimerId], came: list[TimerId], numbers: int | list[int]
-    ) -> tuple[Any, ...]:
-        """`numbers` is the first one if they follow each other."""
-        encoded = numbers if isinstance(numbers, int) else encode_list(numbers)
-        return self._next_number, encode_list(gone), encode_list(came), encoded
+        return encode_list([]), encode_list([t for span in self._spans.values() for t in span])
 
     def apply(self, changes: tuple[Any, ...]) -> None:
-        self._next_number, gone, came, numbers = changes
+        gone, came = changes
         for timer in decode_list(gone):
-            timers = self._spans.get(timer[0] >> _SPAN_BITS)
-            if timers is not None:
-                timers.pop(timer, None)
-        each = count(numbers) if isinstance(numbers, int) else decode_list(numbers)
-        for timer, number in zip(decode_list(came), each):  # noqa: B905 (count has no end)
-            self._set(timer, number)
+            self.delete(*timer)
+        for timer in decode_list(came):
+            self.register(*timer)
         self.commit()
 
     def commit(self) -> None:
-        self._added.clear()
+        self._came.clear()
         self._gone.clear()
-        self._added_are_gone = False
-        self._committed_number = self._next_number
+        self._came_late = False
 
-    def rollback(self) -> None:
-        for timer in self._added:
-            timers = self._spans.get(timer[0] >> _SPAN_BITS)
-            if timers is not None and timers.get(timer, -1) >= self._committed_number:
-                del timers[timer]
-        for timer, number in self._gone:
-            self._set(timer, number)
-        self._next_number = self._committed_number
+    def rollback(self) -> bool:
+        """Back to the last commit; False if that cannot be done exactly (then: reload)."""
+        if self._gone or self._came_late:
+            return False  # a timer put back would come last among those of its time
+        for timer in self._came:
+            span = timer[0] >> _SPAN_BITS
+            if span <= self._opened:
+                return False
+            del self._spans[span][timer]
         self.commit()
+        return True
 
     # --- spans -----------------------------------------------------------------------------------
 
@@ -182,45 +173,28 @@ class TimerQueue:
             self.next_ms = min(self.next_ms, span << _SPAN_BITS)
         return timers
 
+    def _add_late(self, timer: TimerId) -> int:
+        late = self._late
+        if len(late) > 64 and len(late) > 2 * sum(len(self._spans[span]) for span in self._open):
+            late[:] = [e for e in late if self._spans[e[0] >> _SPAN_BITS].get(e[2]) == e[1]]
+            heapq.heapify(late)
+        self._late_count += 1
+        heapq.heappush(late, (timer[0], self._late_count, timer))
+        if timer[0] < self.next_ms:
+            self.next_ms = timer[0]
+        return self._late_count
+
     def _open_next_span(self) -> None:
-        """Sort the timers of the next span into `_near`; spans that are empty by now go."""
+        """Sort the timers of the next span into `_near`; spans that are empty by now go. `_near` and
+        `_late` are empty."""
         span = heapq.heappop(self._far)
         for passed in [passed for passed in self._open if not self._spans[passed]]:
             del self._spans[passed]
             self._open.remove(passed)
         self._opened = span
         self._open.add(span)
-        timers = self._spans[span]
-        self._near.extend((timer[0], number, timer) for timer, number in timers.items())
-        self._near.sort()  # a sorted list is a heap
-
-    def _remove(self, timer: TimerId, timers: dict[TimerId, int]) -> None:
-        number = timers.pop(timer)
-        if number < self._committed_number:
-            self._gone.append((timer, number))
-        else:
-            self._added_are_gone = True
-
-    def _set(self, timer: TimerId, number: int) -> None:
-        span = timer[0] >> _SPAN_BITS
-        timers = self._spans.get(span)
-        if timers is None:
-            timers = self._new_span(span)
-        timers[timer] = number
-        if span <= self._opened:
-            heapq.heappush(self._near, (timer[0], number, timer))
-            self.next_ms = min(self.next_ms, timer[0])
-
-    def _count_near(self) -> int:
-        return sum(len(self._spans[span]) for span in self._open)
-
-    def _rebuild_near(self) -> None:
-        self._near = [
-            (timer[0], number, timer)
-            for span in self._open
-            for timer, number in self._spans[span].items()
-        ]
-        heapq.heapify(self._near)
+        self._near = sorted(self._spans[span], key=_time_of)
+        self._near.reverse()
 
 
 def earliest(*times_ms: int | None) -> int | None:
