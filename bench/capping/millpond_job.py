@@ -59,23 +59,15 @@ def parse(line: str) -> tuple[str, str, int]:
     return user, ad, int(time_ms)
 
 
-def run(settings: dict[str, Any]) -> None:
+def run(files: list[str], output: str, checkpoints: str, configuration: dict[str, Any]) -> float:
+    """The seconds the job took, in a Spark session that may be running already."""
     environment = StreamExecutionEnvironment.get_execution_environment(
-        Configuration.from_dict(
-            {
-                "millpond.master": "local[2]",
-                "parallelism.default": 2,
-                "execution.checkpointing.dir": settings["checkpoints"],
-                **settings.get("configuration", {}),
-            }
-        )
+        Configuration.from_dict({"execution.checkpointing.dir": checkpoints, **configuration})
     )
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(
         Duration.of_millis(30_000)
     ).with_timestamp_assigner(lambda view, _: view[2])
-    source = FileSource.for_record_stream_format(
-        StreamFormat.text_line_format(), *settings["files"]
-    ).build()
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *files).build()
     (
         environment.from_source(source, WatermarkStrategy.no_watermarks(), "views")
         .map(parse)
@@ -83,14 +75,21 @@ def run(settings: dict[str, Any]) -> None:
         .key_by(lambda view: view[0])
         .process(Cap())
         .uid("cap")
-        .sink_to(
-            FileSink.for_row_format(settings["output"], Encoder.simple_string_encoder()).build()
-        )
+        .sink_to(FileSink.for_row_format(output, Encoder.simple_string_encoder()).build())
     )
     started = time.monotonic()
     environment.execute("capping")
-    print(json.dumps({"seconds": time.monotonic() - started}))
+    return time.monotonic() - started
+
+
+def main(settings: dict[str, Any]) -> None:
+    for number, files in enumerate(settings["runs"]):
+        folder = settings["folder"]
+        seconds = run(
+            files, f"{folder}/output-{number}", f"{folder}/state-{number}", settings["configuration"]
+        )
+        print(json.dumps({"seconds": seconds}), flush=True)
 
 
 if __name__ == "__main__":
-    run(json.loads(sys.argv[1]))
+    main(json.loads(sys.argv[1]))

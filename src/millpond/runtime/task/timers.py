@@ -76,14 +76,31 @@ class TimerQueue:
     def pop_due(self, clock_ms: int) -> TimerId | None:
         """Remove and return the earliest timer if it is due at `clock_ms`; `next_ms` says whether it
         is worth asking again."""
-        timer = self._peek(clock_ms)
-        if timer is None:
+        near = self._near
+        if near and not self._late:  # by far the most frequent case
+            timer = near[-1]
+            time_ms = timer[0]
+            if time_ms > clock_ms:
+                self.next_ms = time_ms
+                return None
+            timers = self._spans[time_ms >> _SPAN_BITS]
+            if timer in timers:
+                near.pop()
+                del timers[timer]
+                if timer in self._came:
+                    del self._came[timer]
+                else:
+                    self._gone.append(timer)
+                if near:
+                    self.next_ms = near[-1][0]
+                return timer
+        found = self._peek(clock_ms)
+        if found is None:
             return None
-        time_ms = timer[0]
+        timer, time_ms, near = found, found[0], self._near
         if time_ms > clock_ms:
             self.next_ms = time_ms
             return None
-        near = self._near
         if near and near[-1] is timer:
             near.pop()
         else:
