@@ -67,12 +67,17 @@ def job_sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return sessions
 
 
-@pytest.fixture
-def spark_environment(spark_settings: dict[str, Any]) -> MakeEnvironment:
+@pytest.fixture(params=["on", "off"], ids=["slots", "no-slots"])
+def spark_environment(
+    request: pytest.FixtureRequest, spark_settings: dict[str, Any]
+) -> MakeEnvironment:
+    """Makes environments. What uses this runs with slots and without."""
+
     def make(**settings: Any) -> StreamExecutionEnvironment:
         named = {key.replace("__", ".").replace("_", "-"): v for key, v in settings.items()}
+        common = {"parallelism.default": 2, "millpond.slots": request.param}
         return StreamExecutionEnvironment.get_execution_environment(
-            Configuration.from_dict({"parallelism.default": 2, **spark_settings, **named})
+            Configuration.from_dict({**common, **spark_settings, **named})
         )
 
     return make

@@ -86,7 +86,10 @@ def main(settings: dict[str, Any]) -> None:
     for number, files in enumerate(settings["runs"]):
         folder = settings["folder"]
         seconds = run(
-            files, f"{folder}/output-{number}", f"{folder}/state-{number}", settings["configuration"]
+            files,
+            f"{folder}/output-{number}",
+            f"{folder}/state-{number}",
+            settings["configuration"],
         )
         print(json.dumps({"seconds": seconds}), flush=True)
 

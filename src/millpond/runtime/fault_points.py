@@ -1,6 +1,6 @@
 """Places where a test can make a process die, as kill -9 does. Without MILLPOND_FAULTS: nothing.
 
-MILLPOND_FAULTS names a folder. A file `<point>.at` in it holds the number of the visit to that point,
+MILLPOND_FAULTS names a folder. A file `<point>.at` in it holds the numbers of the visits to that point,
 counted over all processes, at which the visitor is killed; `<point>.visits` counts the visits.
 """
 
@@ -13,7 +13,7 @@ VARIABLE = "MILLPOND_FAULTS"
 POINTS = (
     "driver before plan",  # Spark has committed the batch before
     "driver after plan",  # the plan is written, nothing has run
-    "slot before label",  # a slot has the records of a key group
+    "slot before label",  # a slot (or worker) has the records of a key group
     "slot before reply",  # a slot has processed them
     "relay before write",  # the change is at the Spark worker, not in Spark's state store
     "relay after write",  # it is in the state store, which is not committed yet
@@ -28,12 +28,12 @@ def reach(point: str) -> None:
         return
     try:
         with open(f"{_folder}/{point}.at", encoding="ascii") as file:
-            wanted = int(file.read())
+            deadly = [int(number) for number in file.read().split()]
     except FileNotFoundError:
         return
     visits = os.open(f"{_folder}/{point}.visits", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(visits, b".")
     number = os.lseek(visits, 0, os.SEEK_CUR)  # where our byte ended: appending is atomic
     os.close(visits)
-    if number == wanted:
+    if number in deadly:
         os.kill(os.getpid(), signal.SIGKILL)

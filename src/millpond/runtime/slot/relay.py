@@ -131,12 +131,14 @@ class Relay:
         """No sign of life: the process is stopped or stuck outside Python. A new one takes over."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
+        self.close()
         return SlotError(
             f"Slot {self._partition} (process {self._pid}) gave no sign of life for "
             f"{self._settings.hang_timeout_s:g} s and was killed."
         )
 
     def _died(self, lost: ConnectionLost) -> SlotError:
+        self.close()
         return SlotError(
             f"Slot {self._partition} (process {self._pid}) is gone: {lost}.{_exit_of(self._pid)}"
             f"{self._last_output()}"
@@ -199,6 +201,7 @@ class Relay:
             connection.close()
             return False
         except TimeoutError:
+            connection.close()
             raise SlotError(
                 f"Slot {self._partition} does not answer. If a process is stuck, end it; its "
                 f"socket is {settings.path(self._partition, 'sock')}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 
@@ -45,3 +46,8 @@ class SlotSettings:
 
 def base_folder() -> str:
     return os.path.join(tempfile.gettempdir(), f"millpond-{os.getuid()}")
+
+
+def remove_slot_files(settings: SlotSettings) -> None:
+    """Slots that end remove their files; those that were killed cannot. For when the job is over."""
+    shutil.rmtree(settings.folder, ignore_errors=True)

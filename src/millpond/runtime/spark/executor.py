@@ -27,7 +27,7 @@ from millpond.runtime import fault_points
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
-from millpond.runtime.slot.settings import SlotSettings
+from millpond.runtime.slot.settings import SlotSettings, remove_slot_files
 from millpond.runtime.spark.level import SCHEMA, LevelProcessor
 from millpond.runtime.spark.main_classes import pack_plan
 from millpond.runtime.spark.session import job_session
@@ -54,6 +54,7 @@ class SparkExecutors:
         self._configuration = configuration
         self._session = session
         self._use_slots = _slots_wanted(configuration)
+        self._slots: SlotSettings | None = None
         self._checkpoint_dir = options.CHECKPOINT_DIR.read(configuration)
         self._retain = options.CHECKPOINT_RETAIN.read(configuration)
         self._folder: JobFolder | None = None
@@ -65,9 +66,8 @@ class SparkExecutors:
         identity = self._folder.check_identity(checkpoint_identity(self._plan))
         self._plan.settings["job_id"] = identity["job id"]
         run_id, generation = uuid.uuid4().hex, self._folder.start_run()
-        slots = None
         if self._use_slots:
-            slots = SlotSettings(
+            self._slots = SlotSettings(
                 identity["job id"],
                 run_id,
                 generation,
@@ -83,11 +83,13 @@ class SparkExecutors:
             number,
             str(self._folder.path),
             self._plan.settings["lanes"],
-            slots,
+            self._slots,
         )
         return SparkExecutor(self._plan, self._folder, self._session, self._output, job)
 
     def close(self, finished: bool) -> None:
+        if self._slots is not None:
+            remove_slot_files(self._slots)  # on this host, if any; elsewhere slots do it themselves
         if self._folder is not None:
             self._folder.close(delete=self._folder.temporary or (finished and not self._retain))
 

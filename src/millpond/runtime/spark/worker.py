@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from pyspark import TaskContext
 
 from millpond.errors import MillpondError, ProgramError, UserFunctionError
+from millpond.runtime import fault_points
 from millpond.runtime.slot.process import missing_module
 from millpond.runtime.slot.relay import Relay
 from millpond.runtime.slot.settings import SlotSettings
@@ -96,7 +97,10 @@ class _InWorker:
     def run_label(
         self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
     ) -> list[Row]:
-        return self._host.run_label(level, label, blobs, store)
+        fault_points.reach("slot before label")
+        rows = self._host.run_label(level, label, blobs, store)
+        fault_points.reach("relay after write")
+        return rows
 
     def run_sinks(
         self, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool

@@ -7,6 +7,7 @@ everything else from the batch. It is driven by a Spark worker or by the direct 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy
@@ -66,7 +67,10 @@ class JobHost:
         """Read this lane's splits; yield frames, then the time for every label that waits for it."""
         ends: list[SplitEnd] = []
         for split in batch.splits:
-            yield from self._run_split(split, batch, ends)
+            head = self.plan.tasks[split.source]
+            task = self._task(head, split.split % head.parallelism)
+            with _reset_on_failure(task):
+                yield from self._run_split(task, split, batch, ends)
         listening = {
             task.id: task
             for task in self.plan.tasks.values()
@@ -77,12 +81,11 @@ class JobHost:
         if batch.last_batch:
             self.close_level(0)
 
-    def _run_split(self, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]) -> Iterator[Row]:
-        head = self.plan.tasks[split.source]
-        subtask = split.split % head.parallelism
-        task = self._task(head, subtask)
+    def _run_split(
+        self, task: Task, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
+    ) -> Iterator[Row]:
         chain, router = task.chain, task.chain.router
-        router.begin(Part(head.root, split.split), subtask)
+        router.begin(Part(chain.task.root, split.split), chain.subtask)
         now_ms = batch.processing_time_ms
         chain.clock.watermark = MIN_TIMESTAMP
         chain.clock.processing_time_ms = now_ms
@@ -175,13 +178,14 @@ class JobHost:
         subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
         task = self._task(plan, subtask if plan.keyed else number)
         if not plan.keyed and not isinstance(task.chain.root, WatermarkOperator):
-            state = KeyGroupState(number)
-            return self._run_task(task, state, number, frames, control)
+            with _reset_on_failure(task):
+                return self._run_task(task, KeyGroupState(number), number, frames, control)
         where = f"state of operator '{task.chain.root.name}', key group {number}"
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
         state, head = changelog.load(store, number, cached, where)
-        rows = self._run_task(task, state, number, frames, control)
+        with _reset_on_failure(task):
+            rows = self._run_task(task, state, number, frames, control)
         self._states[plan.id, number] = changelog.append(store, state, head)
         return rows
 
@@ -277,6 +281,16 @@ class JobHost:
     def close(self) -> None:
         for level in range(self.plan.levels + 1):
             self.close_level(level)
+
+
+@contextmanager
+def _reset_on_failure(task: Task) -> Iterator[None]:
+    """A task outlives a failed attempt, and whoever drives it may stop half-way."""
+    try:
+        yield
+    except BaseException:
+        task.reset()
+        raise
 
 
 def origins_of(plan: JobPlan) -> dict[int, int | None]:

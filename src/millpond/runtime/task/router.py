@@ -47,11 +47,17 @@ class Router:
         # the same again when a batch is replayed.
         self._spread = part.number
 
+    def reset(self) -> None:
+        """Forget what was collected by a pass that failed."""
+        for outlet in self._outlets:
+            outlet.reset()
+        self._rows = []
+
     def take_rows(self) -> list[Row]:
         """Everything packed since the last call."""
         for outlet in self._outlets:
             outlet.flush()
-            outlet.numbers.clear()
+            outlet.reset()
         rows, self._rows = self._rows, []
         return rows
 
@@ -141,10 +147,14 @@ class _Outlet:
         self._target = target
         self._labels = labels
         self._choose = choose
+        self._part = Part(-1, 0)
+        self.reset()
+
+    def reset(self) -> None:
+        """Empty, and the next frame of every label is its first."""
         self._pending: list[tuple[Bundle, int | Numbers | None]] = []
         self._count = 0
-        self._part = Part(-1, 0)
-        self.numbers: dict[tuple[int, Part], int] = {}
+        self._numbers: dict[tuple[int, Part], int] = {}
 
     def send(self, bundle: Bundle) -> None:
         keys, labels = self._choose(bundle.open_values())
@@ -187,8 +197,8 @@ class _Outlet:
         limit = self._router.frame_records
         for start in range(0, len(bundle), limit):
             piece = bundle if len(bundle) <= limit else bundle.piece(start, start + limit)
-            number = self.numbers.get((label, self._part), 0)
-            self.numbers[label, self._part] = number + 1
+            number = self._numbers.get((label, self._part), 0)
+            self._numbers[label, self._part] = number + 1
             self._router.add_frame(
                 self._level, self._target, self._labels[label], self._part, number, piece
             )

@@ -47,6 +47,13 @@ class Task:
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
 
+    def reset(self) -> None:
+        """After a failure: nothing of what was collected may come out later."""
+        self._output = BundleBuilder()
+        self._side_outputs.clear()
+        self.chain.router.reset()
+        self.chain.metrics.take()
+
     def run(self, bundle: Bundle, end_clock: int) -> None:
         """Process records in order; before each one the clock goes to the record's place, at most
         to `end_clock`, and due timers fire."""

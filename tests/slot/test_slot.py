@@ -1,0 +1,301 @@
+"""Real slot processes, without Spark: life, ownership, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from millpond.common import Types
+from millpond.datastream import KeyedProcessFunction, RuntimeContext
+from millpond.datastream.state import ValueStateDescriptor
+from millpond.errors import SlotError, SlotMemoryError, UserFunctionError
+from millpond.plan.physical import JobPlan
+from millpond.runtime.jobs import plan_job
+from millpond.runtime.slot import relay as relay_module
+from millpond.runtime.slot.lifecycle import SlotLife, SlotState
+from millpond.runtime.slot.protocol import MAGIC, Connection, MessageKind, private_folder
+from millpond.runtime.slot.relay import Relay
+from millpond.runtime.slot.settings import SlotSettings, remove_slot_files
+from millpond.runtime.task import codec
+from millpond.runtime.task.batch import LanePlan, SplitPlan
+from millpond.runtime.task.changelog import MemoryLogStore
+from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.frames import SINK_LEVEL, Start, decode_frame, rows_of_level
+from millpond.testing import direct_environment
+from tests.slot.processes import is_running, slots_of, wait_until
+
+pytestmark = pytest.mark.slot
+
+
+class Count(KeyedProcessFunction):
+    """Counts per key; some values make it misbehave."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.hoard: list[bytearray] = []
+        print("opened")
+
+    def process_element(self, value: str, ctx: Any) -> Any:
+        if value == "fail":
+            raise ValueError("told to fail")
+        if value == "crash":
+            print("about to crash", flush=True)
+            os.abort()
+        if value.startswith("hoard"):
+            self.hoard.append(bytearray(b"x") * (int(value.split("-")[1]) << 20))
+        if value == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        return [(value, count)]
+
+
+class Job:
+    """A job whose batches are run by hand, through whatever relay there is."""
+
+    def __init__(self, folder: Path) -> None:
+        environment = direct_environment({"parallelism.default": 1, "pipeline.max-parallelism": 4})
+        environment.from_collection([]).key_by(lambda value: value).process(Count()).print()
+        self.plan: JobPlan = plan_job(
+            environment._pending_graph(), environment._configuration, environment.get_config(), None
+        )
+        self.blob = cloudpickle.dumps(self.plan)
+        self.folder = folder
+        (folder / "run").write_text("1 running")
+        self.settings = SlotSettings(
+            f"job in {folder}", "run-1", 1, str(folder / "run"), 1, 0, 5.0, 60.0
+        )
+        self.stores: dict[int, MemoryLogStore] = {}
+        self.attempt = 0
+        self.relays: list[Relay] = []
+
+    def relay(self, attempt: int | None = None, **changes: Any) -> Relay:
+        self.attempt = self.attempt + 1 if attempt is None else attempt
+        settings = replace(self.settings, **changes)
+        self.relays.append(Relay(settings, 0, self.attempt, self.blob, 0))
+        return self.relays[-1]
+
+    def run(self, relay: Relay, records: list[str], commit: bool = True) -> list[Any]:
+        """One batch; the results. Without `commit` it is as if the task had failed at the end."""
+        head = self.plan.heads[0]
+        (task,) = (task for task in self.plan.tasks.values() if task.level == 1)
+        split = SplitPlan(head.root, 0, [records], False)
+        lane = LanePlan(0, 0, 0, [split], {task.id: Start([0], {}, 0)}, False)
+        path = self.folder / "0-0.lane"
+        path.write_bytes(lane.encode())
+        rows, groups = rows_of_level(list(relay.run_lane(str(path))), 1)
+        try:
+            for label, blobs in groups.items():
+                store = self.stores.setdefault(label, MemoryLogStore())
+                rows.extend(relay.run_label(1, label, blobs, store))
+            relay.close_level(1)
+        except BaseException:
+            self._end(False)
+            raise
+        self._end(commit)
+        frames = [row[2] for row in rows if row[0] == SINK_LEVEL]
+        frames = [blob for blob in frames if codec.kind_of(blob) == BlobKind.FRAME]
+        return sorted(value for blob in frames for value in decode_frame(blob).bundle.values)
+
+    def _end(self, commit: bool) -> None:
+        for store in self.stores.values():
+            if commit:
+                store.commit()
+            else:
+                store.rollback()
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    monkeypatch.setattr(relay_module, "executor_pid", os.getpid)
+    job = Job(tmp_path)
+    yield job
+    for relay in job.relays:
+        relay.close()
+    (tmp_path / "run").write_text("1 ended")
+    wait_until(lambda: not slots_of(tmp_path), "slots outlive their job")
+    wait_until(lambda: not os.path.exists(job.settings.folder), "slots leave files behind")
+
+
+def pid_of(job: Job) -> int:
+    (pid,) = slots_of(job.folder)
+    return pid
+
+
+def test_functions_are_opened_once_and_state_stays_between_batches(
+    job: Job, capfd: pytest.CaptureFixture[str]
+) -> None:
+    relay = job.relay()
+    assert job.run(relay, ["a", "b", "a"]) == [("a", 1), ("a", 2), ("b", 1)]
+    relay.close()
+    first = pid_of(job)
+    relay = job.relay()
+    assert job.run(relay, ["a"]) == [("a", 3)]
+    assert pid_of(job) == first
+    relay.close()
+    assert capfd.readouterr().err.count("opened") == 1, "what functions print reaches the executor"
+
+
+def test_batch_of_a_failed_attempt_is_undone(job: Job) -> None:
+    relay = job.relay()
+    job.run(relay, ["a"])
+    job.run(relay, ["a", "b"], commit=False)
+    assert job.run(relay, ["a", "b"]) == [("a", 2), ("b", 1)]
+
+
+def test_killed_slot_is_replaced_and_reads_its_state_from_the_log(job: Job) -> None:
+    relay = job.relay()
+    job.run(relay, ["a", "b"])
+    before = pid_of(job)
+    os.kill(before, signal.SIGKILL)
+    with pytest.raises(SlotError, match=r"Slot 0 \(process \d+\) is gone.*killed by signal 9"):
+        job.run(relay, ["a"])
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    assert pid_of(job) != before
+
+
+def test_crash_output_reaches_the_error(job: Job) -> None:
+    with pytest.raises(SlotError, match="killed by signal 6") as error:
+        job.run(job.relay(), ["crash"])
+    assert "about to crash" in str(error.value)
+    assert "process_element" in str(error.value), "where it crashed"
+    remove_slot_files(job.settings)
+
+
+def test_failing_function_names_operator_and_record_and_the_slot_lives_on(job: Job) -> None:
+    relay = job.relay()
+    job.run(relay, ["a"])
+    with pytest.raises(UserFunctionError, match="told to fail") as error:
+        job.run(relay, ["a", "fail"])
+    assert error.value.record == "'fail'"
+    assert job.run(relay, ["a"]) == [("a", 2)]
+
+
+def test_hung_slot_is_killed_and_replaced(job: Job) -> None:
+    job.settings = replace(job.settings, hang_timeout_s=2.0)
+    relay = job.relay()
+    job.run(relay, ["a"])
+    with pytest.raises(SlotError, match="gave no sign of life for 2 s and was killed"):
+        job.run(relay, ["stop"])
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+
+
+def test_too_much_memory_is_a_clear_error(job: Job) -> None:
+    relay = job.relay(memory_mb=300)
+    job.run(relay, ["a"])
+    with pytest.raises(SlotMemoryError, match=r"uses \d+ MB, its limit is 300 MB. Raise"):
+        job.run(relay, ["hoard-400"])
+
+
+def test_memory_no_one_could_give_is_a_clear_error_and_the_slot_lives_on(job: Job) -> None:
+    relay = job.relay(memory_mb=300)
+    with pytest.raises(SlotMemoryError, match="ran out of memory: it may use 300 MB"):
+        job.run(relay, ["hoard-4000"])
+    assert job.run(relay, ["a"]) == [("a", 1)]
+
+
+def test_newer_attempt_takes_over_and_the_older_is_refused(job: Job) -> None:
+    zombie = job.relay(attempt=5)
+    job.run(zombie, ["a"])
+    newer = job.relay(attempt=6)
+    with pytest.raises(SlotError, match="is gone"):
+        job.run(zombie, ["a"])
+    assert job.run(newer, ["a"]) == [("a", 2)]
+    with pytest.raises(SlotError, match="refused this task: task attempt 6 has taken over from 5"):
+        job.relay(attempt=5)
+
+
+def test_slot_of_an_older_run_gives_way_and_relays_of_it_are_refused(job: Job) -> None:
+    job.run(job.relay(), ["a"])
+    before = pid_of(job)
+    (job.folder / "run").write_text("2 running")
+    old, job.settings = job.settings, replace(job.settings, run_id="run-2", generation=2)
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    wait_until(lambda: not is_running(before), "the old slot goes on")
+    job.settings = old
+    with pytest.raises(SlotError, match="run 2 of the job has taken over"):
+        job.relay()
+
+
+@pytest.mark.parametrize("sent", [b"", b"M", MAGIC + b"\x01\x07", b"rubbish" * 10])
+def test_socket_cut_within_a_message_does_no_harm(job: Job, sent: bytes) -> None:
+    relay = job.relay()
+    job.run(relay, ["a"])
+    relay._connection.socket.sendall(sent)
+    relay.close()
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+
+
+def test_silent_stranger_at_the_door_does_not_stop_the_work(job: Job) -> None:
+    relay = job.relay()
+    job.run(relay, ["a"])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:
+        stranger.connect(job.settings.path(0, "sock"))
+        Connection(stranger).send(MessageKind.ALIVE)
+        assert job.run(relay, ["a"]) == [("a", 2)]
+
+
+def test_idle_slot_ends(job: Job) -> None:
+    relay = job.relay(idle_timeout_s=1.0)
+    job.run(relay, ["a"])
+    relay.close()
+    wait_until(lambda: not slots_of(job.folder), "an idle slot goes on")
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+
+
+def test_slot_ends_with_its_executor(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = os.fork()
+    if executor == 0:
+        time.sleep(60)
+        os._exit(0)
+    monkeypatch.setattr(relay_module, "executor_pid", lambda: executor)
+    job.run(job.relay(), ["a"])
+    pid = pid_of(job)
+    os.kill(executor, signal.SIGKILL)
+    os.waitpid(executor, 0)
+    wait_until(lambda: not is_running(pid), "a slot outlives its executor")
+
+
+def test_socket_and_files_are_private(job: Job) -> None:
+    job.run(job.relay(), ["a"])
+    for path in (job.settings.folder, os.path.dirname(job.settings.folder)):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    for suffix in ("sock", "log"):
+        assert stat.S_IMODE(os.stat(job.settings.path(0, suffix)).st_mode) == 0o600
+
+
+def test_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    os.chmod(tmp_path / "open", 0o755)
+    with pytest.raises(SlotError, match="belongs to another user or is open to others"):
+        private_folder(str(tmp_path / "open"))
+
+
+def test_slot_that_cannot_start_says_why(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "_PROGRAM", "raise SystemExit('no such luck')")
+    with pytest.raises(SlotError, match=r"could not be started\. Its last output:\nno such luck"):
+        job.relay()
+    remove_slot_files(job.settings)
+
+
+@pytest.mark.parametrize("state", list(SlotState))
+def test_life_goes_only_where_the_picture_shows(state: SlotState) -> None:
+    life = SlotLife()
+    allowed = {SlotState.READY, SlotState.CLOSING}
+    check: Callable[[], None] = lambda: life.go(state)  # noqa: E731
+    if state in allowed:
+        check()
+        assert life.state is state
+    else:
+        with pytest.raises(RuntimeError, match="a slot cannot go from starting"):
+            check()
