@@ -31,10 +31,11 @@ class User:
 
 
 class CountViews(KeyedProcessFunction):
-    """Counts per ad, each view ages out after 10 s. Kills its own process once if told to."""
+    """Counts per ad, each view ages out after 10 s. Sends its own process a signal once if told to."""
 
-    def __init__(self, kill_at: int | None, marks_folder: str) -> None:
+    def __init__(self, kill_at: int | None, kill_signal: int, marks_folder: str) -> None:
         self._kill_at = kill_at
+        self._kill_signal = kill_signal
         self._marks_folder = marks_folder
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -49,7 +50,7 @@ class CountViews(KeyedProcessFunction):
             mark = Path(self._marks_folder) / "killed-in-task"
             if not mark.exists():
                 mark.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self._kill_signal)
         count = (self.counts.get(ad) or 0) + 1
         self.counts.put(ad, count)
         self.ads.add(ad)
@@ -89,9 +90,12 @@ def main(settings: dict[str, Any]) -> None:
             "millpond.master": settings.get("master", "local[2]"),
             "parallelism.default": 2,
             "execution.checkpointing.dir": settings["checkpoints"],
+            **settings.get("configuration", {}),
         }
     )
     environment = StreamExecutionEnvironment.get_execution_environment(configuration)
+    if settings.get("modules"):
+        environment.add_python_file(settings["modules"])
     if settings.get("restart"):
         environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
     source = MarkedSource(
@@ -104,7 +108,13 @@ def main(settings: dict[str, Any]) -> None:
     events = (
         environment.from_source(source, strategy, "views")
         .key_by(lambda view: User(view[0]))
-        .process(CountViews(settings.get("kill_at"), settings["marks"]))
+        .process(
+            CountViews(
+                settings.get("kill_at"),
+                settings.get("kill_signal", signal.SIGKILL),
+                settings["marks"],
+            )
+        )
         .uid("count")
     )
     totals = (

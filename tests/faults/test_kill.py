@@ -3,73 +3,20 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.conftest import delivered_lines
+from tests.faults.job_run import COUNTS, JobRun, delivered
+from tests.slot.processes import slots_of, wait_until
+from tests.spark.standalone import standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
-TIMEOUT_S = 180
-
-
-class JobRun:
-    """The job in a process group of its own, so that nothing of it can hide."""
-
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        self.folder = folder
-        (folder / "marks").mkdir(parents=True, exist_ok=True)
-        self.settings = {
-            "checkpoints": str(folder / "checkpoints"),
-            "output": str(folder / "output"),
-            "marks": str(folder / "marks"),
-            **settings,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.capping_job", json.dumps(self.settings)],
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-
-    def finish(self) -> int:
-        output, _ = self.process.communicate(timeout=TIMEOUT_S)
-        self.output = output
-        return self.process.returncode
-
-    def kill_after_epoch(self, epoch: int) -> None:
-        """Wait for an epoch to be written down, then kill the driver, wherever it is."""
-        marker = self.folder / "checkpoints" / "capping" / "epochs" / f"{epoch}.epoch"
-        deadline = time.monotonic() + TIMEOUT_S
-        while not marker.exists():
-            assert self.process.poll() is None, self.process.communicate()[0]
-            assert time.monotonic() < deadline, "the job makes no progress"
-            time.sleep(0.005)
-        self.process.kill()
-        self.process.communicate(timeout=TIMEOUT_S)
-
-    def wait_until_nothing_runs(self) -> None:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
-            try:
-                os.killpg(self.process.pid, 0)
-            except ProcessLookupError:
-                return
-            time.sleep(0.05)
-        os.killpg(self.process.pid, signal.SIGKILL)
-        pytest.fail("processes of a killed job are still running after 60 s")
-
-
-def delivered(folder: Path) -> dict[str, list[str]]:
-    return {name: delivered_lines(folder / "output" / name) for name in ("events", "totals")}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +25,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
     run = JobRun(folder)
     assert run.finish() == 0, run.output
     result = delivered(folder)
-    assert len(result["events"]) == 2 * 8 * 30
+    assert len(result["events"]) == COUNTS
     return result
 
 
@@ -122,3 +69,92 @@ def test_driver_killed_at_any_moment(
     assert again.finish() == 0, again.output
     assert delivered(tmp_path) == undisturbed
     assert not (tmp_path / "checkpoints" / "capping").exists()
+
+
+def test_hung_slot_is_replaced(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
+    """A process that is stopped answers no more; the job goes on with another one."""
+    run = JobRun(
+        tmp_path,
+        kill_at=400 * 100,
+        kill_signal=signal.SIGSTOP,
+        configuration={"millpond.slot.hang-timeout-s": 3},
+    )
+    assert run.finish() == 0, run.output
+    assert (tmp_path / "marks" / "killed-in-task").exists()
+    run.wait_until_nothing_runs()
+    assert delivered(tmp_path) == undisturbed
+
+
+def test_slots_killed_between_batches(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
+    run = JobRun(tmp_path)
+    for epoch in (1, 3):
+        run.await_epoch(epoch)
+        for pid in slots_of(tmp_path):
+            os.kill(pid, signal.SIGKILL)
+    assert run.finish() == 0, run.output
+    run.wait_until_nothing_runs()
+    assert delivered(tmp_path) == undisturbed
+
+
+def test_second_driver_is_refused_and_the_first_is_not_disturbed(
+    tmp_path: Path, undisturbed: dict[str, list[str]]
+) -> None:
+    first = JobRun(tmp_path)
+    first.await_epoch(0)
+    second = JobRun(tmp_path)
+    assert second.finish() != 0
+    assert "is in use by another running job" in second.output
+    assert first.finish() == 0, first.output
+    assert delivered(tmp_path) == undisturbed
+
+
+def test_full_disk_is_a_clear_error_and_nothing_is_lost(
+    tmp_path: Path, undisturbed: dict[str, list[str]]
+) -> None:
+    """The disk the output goes to is full; with more space the same job finishes."""
+    disk = tmp_path / "output"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        filler = disk / ".filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        run = JobRun(tmp_path)
+        assert run.finish() == 1
+        assert "No space left on device" in run.output
+        assert "sink" in run.output.lower()
+        run.wait_until_nothing_runs()
+        filler.unlink()
+        again = JobRun(tmp_path)
+        assert again.finish() == 0, again.output
+        assert delivered(tmp_path) == undisturbed
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_executor_killed_on_a_cluster(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
+    """The JVM that a slot serves dies: so does the slot; another executor takes the partition."""
+    modules = tmp_path / "modules"
+    shutil.copytree(Path(__file__).parent.parent, modules / "tests")
+    with standalone_cluster(tmp_path / "cluster") as master:
+        run = JobRun(
+            tmp_path,
+            master=master,
+            modules=str(modules),
+            configuration={"spark.executor.memory": "512m", "spark.task.maxFailures": 8},
+        )
+        run.await_epoch(2)
+        slot = slots_of(tmp_path)[0]
+        executor = parent_of(parent_of(parent_of(slot)))
+        os.kill(executor, signal.SIGKILL)
+        wait_until(lambda: slot not in slots_of(tmp_path), "a slot outlives its executor")
+        assert run.finish() == 0, run.output
+        run.wait_until_nothing_runs()
+    assert delivered(tmp_path) == undisturbed
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -76,8 +76,8 @@ class JobHost:
             for task in self.plan.tasks.values()
             if task.level > 0 and (batch.lane == 0 or self._listens(task, ends))
         }
-        for task in listening.values():
-            yield from self._control_rows(task, batch, ends)
+        for listener in listening.values():
+            yield from self._control_rows(listener, batch, ends)
         if batch.last_batch:
             self.close_level(0)
 

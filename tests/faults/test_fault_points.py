@@ -1,0 +1,72 @@
+"""Random kill -9 at every step of a commit, in slot, worker and driver (E42, E43).
+
+The result is that of a run nobody disturbed: nothing lost, nothing twice, in order per key. Seeds come
+from MILLPOND_FAULT_SEEDS (how many; 1 if not set): bin/soak runs more.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from millpond.runtime.fault_points import POINTS
+from tests.faults.job_run import COUNTS, JobRun, delivered, in_order_of_keys, run_to_the_end
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+SEEDS = range(int(os.environ.get("MILLPOND_FAULT_SEEDS", "1")))
+DRIVER_POINTS = [point for point in POINTS if point.startswith("driver")]
+WORKER_POINTS = [point for point in POINTS if not point.startswith("driver")]
+LABELS = 2 * 128  # two keyed stages
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run = JobRun(folder)
+    assert run.finish() == 0, run.output
+    run.wait_until_nothing_runs()
+    assert len(delivered(folder)["events"]) == COUNTS
+    return folder
+
+
+def plan_faults(folder: Path, seed: int, slots: str) -> list[str]:
+    """Two or three kills of slots and workers, and one or two of the driver."""
+    chance = random.Random(f"{seed} {slots}")
+    (folder / "faults").mkdir(parents=True)
+    workers = WORKER_POINTS if slots == "on" else ["slot before label", "relay after write"]
+    planned = []
+    for point in chance.sample(workers, min(len(workers), chance.randint(2, 3))):
+        planned.append((point, chance.randint(1, 7 * LABELS)))
+    for point in chance.sample(DRIVER_POINTS, chance.randint(1, 2)):
+        planned.append((point, chance.randint(1, 7)))
+    for point, visit in planned:
+        (folder / "faults" / f"{point}.at").write_text(str(visit))
+    return [f"{point} at visit {visit}" for point, visit in planned]
+
+
+@pytest.mark.parametrize("slots", ["on", "off"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_result_is_that_of_an_undisturbed_run(
+    seed: int, slots: str, tmp_path: Path, undisturbed: Path
+) -> None:
+    planned = plan_faults(tmp_path, seed, slots)
+    drivers_killed = run_to_the_end(tmp_path, configuration={"millpond.slots": slots})
+    assert drivers_killed >= 1, planned
+    assert delivered(tmp_path) == delivered(undisturbed), planned
+    assert in_order_of_keys(tmp_path) == in_order_of_keys(undisturbed), planned
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_every_point_is_reached(point: str, tmp_path: Path, undisturbed: Path) -> None:
+    """A kill at this very point, in the middle of the job, changes nothing."""
+    visit = 4 if point.startswith("driver") else 3 * LABELS + 17
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / f"{point}.at").write_text(str(visit))
+    run_to_the_end(tmp_path)
+    visits = len((tmp_path / "faults" / f"{point}.visits").read_bytes())
+    assert visits >= visit, "the kill took place"
+    assert delivered(tmp_path) == delivered(undisturbed)
+    assert in_order_of_keys(tmp_path) == in_order_of_keys(undisturbed)
