@@ -30,11 +30,11 @@ print(json.dumps(times))
 """
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--without-archive", action="store_true", help="as before `prepare`")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     settings = {"spark.driver.extraJavaOptions": JAVA_OPTIONS} if options.without_archive else {}
     runs = []
     for _ in range(options.runs):

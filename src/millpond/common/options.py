@@ -42,7 +42,10 @@ CHECKPOINT_RETAIN = Option(
     "millpond.checkpoint.retain-on-finish", False, "keep the job folder of a finished job"
 )
 MAX_BATCH_RECORDS = Option(
-    "millpond.batch.max-records", 200_000, "records a source may give to one batch"
+    "millpond.batch.max-records", 2_000_000, "most records a source may give to one batch"
+)
+TARGET_BATCH_MS = Option(
+    "millpond.batch.target-ms", 5000, "batches grow up to this duration while input is waiting"
 )
 TRIGGER_INTERVAL_MS = Option(
     "millpond.batch.interval-ms", 0, "least time between the starts of two batches"

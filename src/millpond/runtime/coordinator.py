@@ -17,6 +17,7 @@ from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.connectors.base import SplitEnumerator
 from millpond.errors import IncompatibleCheckpointError, JobCancelledError, ProgramError
 from millpond.plan.physical import JobPlan
+from millpond.runtime.batch_size import BatchSizer
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.task import codec
@@ -46,7 +47,11 @@ class Coordinator:
         self._folder = folder
         self._output = output
         self._clock_ms = clock_ms
-        self._max_records: int = plan.settings["max_batch_records"]
+        self._size = BatchSizer(
+            plan.settings["max_batch_records"], plan.settings["target_batch_ms"]
+        )
+        self._started_s = 0.0
+        self._was_waiting = False
         self._interval_ms: int = plan.settings["trigger_interval_ms"]
         self.lanes: int = plan.settings["lanes"]
         self.metrics: dict[str, Any] = {}
@@ -177,6 +182,7 @@ class Coordinator:
             self._announce_splits()
             return None
         reads = self._await_work()
+        self._started_s = time.monotonic()
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
         self._ended = {source: e.ended() for source, e in self._enumerators.items()}
@@ -214,6 +220,7 @@ class Coordinator:
 
     def _await_work(self) -> dict[tuple[int, int], list[Any]]:
         """Block until a source has something, a timer is due, everything has ended, or cancel."""
+        self._was_waiting = True
         while True:
             self._wake.clear()
             if self._cancelled.is_set():
@@ -223,12 +230,13 @@ class Coordinator:
             if pause_ms <= 0:
                 reads: dict[tuple[int, int], list[Any]] = {}
                 for source, enumerator in self._enumerators.items():
-                    for work in enumerator.poll(self._max_records):
+                    for work in enumerator.poll(self._size.limit):
                         reads.setdefault((source, work.split), []).append(work.arguments)
                 ended = {source: e.ended() for source, e in self._enumerators.items()}
                 due = self._wakeup_ms is not None and now_ms >= self._wakeup_ms
                 if reads or due or self._newly_ended(ended):
                     return reads
+            self._was_waiting = False
             self._wake.wait(self._pause_s(now_ms, pause_ms))
 
     def _all_ended(self) -> bool:
@@ -289,6 +297,8 @@ class Coordinator:
             combine(self.metrics, meta.get("metrics", {}))
             if meta.get("wakeup_ms") is not None:
                 wakeups.append(meta["wakeup_ms"])
+        if self._started_s:
+            self._size.took((time.monotonic() - self._started_s) * 1000, self._was_waiting)
         self._advance_clocks(sorted(ends))
         self._wakeup_ms = min(wakeups, default=None)
         self._prepared = prepared

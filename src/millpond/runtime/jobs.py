@@ -72,6 +72,7 @@ def plan_job(
     plan.settings = {
         "frame_records": options.FRAME_RECORDS.read(configuration),
         "max_batch_records": options.MAX_BATCH_RECORDS.read(configuration),
+        "target_batch_ms": options.TARGET_BATCH_MS.read(configuration),
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
         "job_id": JobID().__str__(),

@@ -8,6 +8,7 @@ complete and never changes. Every run of a program adds files of its own.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import hashlib
 import os
 import time
@@ -36,7 +37,7 @@ _QUIET_MS = (
     1000  # a monitored file that has not changed for this long, or two intervals, is complete
 )
 _BLOCK_BYTES = 256 * 1024
-_READ_BYTES_PER_RECORD = 64  # a guess, to turn a limit of records into one of bytes
+_LINE_BYTES = 64  # a guess, to turn a limit of records into one of bytes, until a file is seen
 
 
 def _local_path(path: str) -> Path:
@@ -70,6 +71,7 @@ class _FileEnumerator(SplitEnumerator):
         self._paths = paths
         self._interval_ms = interval_ms
         self._files: list[list[Any]] = []  # [path, bytes handed out, complete]
+        self._mean_line_bytes: float | None = None
 
     def start(self) -> None:
         self._discover()
@@ -94,7 +96,7 @@ class _FileEnumerator(SplitEnumerator):
         if self._interval_ms is not None:
             self._discover()
         works: list[SplitWork] = []
-        budget = max(1, max_records // self.split_count()) * _READ_BYTES_PER_RECORD
+        budget = int(max(1, max_records // self.split_count()) * self._line_bytes())
         for split, entry in enumerate(self._files):
             path, start, complete = entry
             if complete:
@@ -104,6 +106,15 @@ class _FileEnumerator(SplitEnumerator):
                 works.append(SplitWork(split, (path, start, end)))
                 entry[1] = end
         return works
+
+    def _line_bytes(self) -> float:
+        """The mean length of the first lines of the first file."""
+        if self._mean_line_bytes is None and self._files:
+            with contextlib.suppress(OSError), open(self._files[0][0], "rb") as file:
+                block = file.read(_BLOCK_BYTES)
+                if b"\n" in block:
+                    self._mean_line_bytes = len(block) / block.count(b"\n")
+        return self._mean_line_bytes or _LINE_BYTES
 
     def _readable_end(self, entry: list[Any], wanted: int) -> int:
         """The first line end at or after `wanted`, or what there is of the file. Marks the file

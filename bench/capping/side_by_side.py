@@ -1,0 +1,87 @@
+"""All systems, the same views, in turn, several times; median and spread."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.capping.data import write_views
+from bench.capping.systems import SYSTEMS, System, Workshop
+from bench.measure import BenchmarkFailed, Spread, run_program
+
+_TIMEOUT_S = 900
+_WARM_UP = 0.05
+
+
+def measure(
+    systems: list[System], views: int, users: int, repeat: int, folder: Path
+) -> list[dict[str, Any]]:
+    """One result per system, in their order."""
+    workshop = Workshop(folder)
+    speeds = {system.key: Spread() for system in systems}
+    peaks = {system.key: Spread() for system in systems}
+    written: dict[str, float] = {}
+    failures: dict[str, str] = {}
+    for number in range(repeat):
+        for system in systems:
+            if system.key in failures:
+                continue
+            print(f"[{number + 1}/{repeat}] {system.name} ...", file=sys.stderr, flush=True)
+            count = int(views * system.share)
+            own_users = int(users * system.share)
+            scratch = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+            try:
+                runs = [
+                    write_views(folder / "views", int(count * _WARM_UP), int(own_users * _WARM_UP)),
+                    write_views(folder / "views", count, own_users),
+                ]
+                texts = [[str(path) for path in paths] for paths in runs]
+                done = run_program(system.command(workshop, texts, scratch), _TIMEOUT_S)
+                speed = count / done.lines[-1]["seconds"]
+                speeds[system.key].values.append(speed)
+                peaks[system.key].values.append(done.peak_mb)
+                written[system.key] = _bytes_per_batch(scratch)
+                print(f"      {speed:,.0f} events/s", file=sys.stderr, flush=True)
+            except BenchmarkFailed as failure:
+                failures[system.key] = str(failure)
+                print(f"      failed: {failure}", file=sys.stderr, flush=True)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    results = []
+    for system in systems:
+        speed = speeds[system.key]
+        results.append(
+            {
+                "key": system.key,
+                "name": system.name,
+                "views": int(views * system.share),
+                "events_per_s": speed.median if speed.values else None,
+                "spread": speed.text if speed.values else failures.get(system.key, "")[:60],
+                "runs": speed.values,
+                "peak_mb": peaks[system.key].median if speed.values else None,
+                "bytes_per_batch": written.get(system.key),
+            }
+        )
+    return results
+
+
+def _bytes_per_batch(folder: Path) -> float | None:
+    """What Spark's state store wrote for Millpond's job, per batch."""
+    epochs = list(folder.glob("state-1/capping/epochs/*.epoch"))
+    if not epochs:
+        return None
+    files = (folder / "state-1" / "capping" / "spark" / "state").rglob("*")
+    return sum(path.stat().st_size for path in files if path.is_file()) / len(epochs)
+
+
+def chosen(keys: str | None) -> list[System]:
+    if not keys:
+        return SYSTEMS
+    known = {system.key: system for system in SYSTEMS}
+    unknown = [key for key in keys.split(",") if key not in known]
+    if unknown:
+        raise SystemExit(f"no such system: {', '.join(unknown)}. There are: {', '.join(known)}")
+    return [known[key] for key in keys.split(",")]

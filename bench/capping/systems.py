@@ -1,0 +1,116 @@
+"""The systems of the side-by-side benchmark: how each is installed and how its job is run.
+
+Every job runs twice in its process: once over a small input to warm up, then timed over the whole one.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PEERS = Path(__file__).parent / "peers"
+FLINK, BYTEWAX = "apache-flink==2.3.0", "bytewax==0.21.1"
+Command = Callable[["Workshop", list[list[str]], Path], list[str]]
+
+
+class Workshop:
+    """A folder with the peers' own environments; made once, on first use."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def python(self, name: str, requirement: str) -> Path:
+        """The interpreter of a virtual environment with one package in it."""
+        home = self.folder / name
+        if not (home / "ready").exists():
+            print(f"Installing {requirement} into {home} ...", file=sys.stderr)
+            subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+            subprocess.run([str(home / "bin" / "pip"), "install", "-q", requirement], check=True)
+            (home / "ready").touch()
+        return home / "bin" / "python"
+
+    def flink_jars(self) -> str:
+        python = self.python("flink", FLINK)
+        (package,) = python.parent.parent.glob("lib/python*/site-packages/pyflink")
+        return str(package / "lib" / "*")
+
+    def flink_classes(self) -> Path:
+        classes = self.folder / "flink-classes"
+        source = PEERS / "CappingJob.java"
+        compiled = classes / "CappingJob.class"
+        if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+            classes.mkdir(parents=True, exist_ok=True)
+            command = ["javac", "-nowarn", "-cp", self.flink_jars(), "-d", str(classes)]
+            subprocess.run([*command, str(source)], check=True)
+        return classes
+
+
+@dataclass
+class System:
+    """`views` and `warm_up` are how many views the two runs get: slow systems get fewer."""
+
+    key: str
+    name: str
+    command: Command
+    share: float = 1.0
+    exactly_once: bool = True
+
+
+def _flink_java(backend: str) -> Command:
+    def command(workshop: Workshop, runs: list[list[str]], folder: Path) -> list[str]:
+        outputs = [f"{folder}/output-{i}={','.join(files)}" for i, files in enumerate(runs)]
+        path = f"{workshop.flink_classes()}:{workshop.flink_jars()}"
+        opens = [f"--add-opens=java.base/java.{p}=ALL-UNNAMED" for p in ("util", "lang")]
+        return [
+            "java", "-Xmx4g", *opens, "-cp", path, "CappingJob", backend, f"{folder}/state", "2",
+            *outputs,
+        ]  # fmt: skip
+
+    return command
+
+
+def _python_peer(script: str, name: str, requirement: str) -> Command:
+    def command(workshop: Workshop, runs: list[list[str]], folder: Path) -> list[str]:
+        python = workshop.python(name, requirement)
+        return [str(python), str(PEERS / script), json.dumps({"runs": runs, "folder": str(folder)})]
+
+    return command
+
+
+def plain_spark(workshop: Workshop, runs: list[list[str]], folder: Path) -> list[str]:
+    settings = json.dumps({"runs": runs, "folder": str(folder)})
+    return [sys.executable, str(PEERS / "spark_job.py"), settings]
+
+
+def millpond(module: str = "millpond_job", **changes: Any) -> Command:
+    """Millpond with the settings of this benchmark: two cores, large batches."""
+
+    def command(workshop: Workshop, runs: list[list[str]], folder: Path) -> list[str]:
+        configuration = {
+            "millpond.master": "local[2]",
+            "parallelism.default": 2,
+            "millpond.checkpoint.retain-on-finish": True,
+            **changes,
+        }
+        settings = {"runs": runs, "folder": str(folder), "configuration": configuration}
+        return [sys.executable, "-m", f"bench.capping.{module}", json.dumps(settings)]
+
+    return command
+
+
+SYSTEMS = [
+    System("millpond", "Millpond, slots on", millpond()),
+    System("flink-hashmap", "Flink 2.3 in Java, hashmap", _flink_java("hashmap")),
+    System("millpond-no-slots", "Millpond, slots off", millpond(**{"millpond.slots": "off"})),
+    System("flink-rocksdb", "Flink 2.3 in Java, RocksDB", _flink_java("rocksdb")),
+    System("bytewax", "Bytewax 0.21, recovery on, no timers",
+           _python_peer("bytewax_job.py", "bytewax", BYTEWAX), share=0.1),
+    System("transform-with-state", "PySpark 4.3, plain transformWithState", plain_spark, share=0.02),
+    System("pyflink", "PyFlink 2.3, process mode",
+           _python_peer("pyflink_job.py", "flink", FLINK), share=0.02),
+]  # fmt: skip

@@ -1,0 +1,79 @@
+"""Measures Millpond, and others beside it, on this machine.
+
+bin/bench capping            frequency capping, all systems in turn (about half an hour)
+bin/bench capping --quick    Millpond and Flink in Java, one run each
+bin/bench latency            from source to sink at a fixed rate
+bin/bench state-size         cost of a batch against the size of the state
+bin/bench scaling            one core and two
+bin/bench start-up           first job, second job
+bin/bench state-access       one state access beside a dict
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench import report
+from bench.capping import side_by_side
+
+RESULTS = Path("bench-results")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="bin/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "what",
+        choices=["capping", "latency", "state-size", "scaling", "start-up", "state-access"],
+    )
+    parser.add_argument("--views", type=int, default=2_000_000)
+    parser.add_argument("--users", type=int, default=200_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", help="comma-separated systems of the capping benchmark")
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    folder = RESULTS.absolute()
+    if options.what == "capping":
+        capping(options, folder)
+    elif options.what == "latency":
+        from bench import latency
+
+        report.save("latency", latency.measure(), folder)
+    elif options.what == "state-size":
+        from bench import state_size
+
+        report.save("state-size", state_size.measure(), folder)
+    elif options.what == "scaling":
+        from bench.capping import scaling
+
+        report.save("scaling", scaling.measure(options.views, options.users, folder), folder)
+    elif options.what == "start-up":
+        from bench import start_up
+
+        start_up.main([])
+    else:
+        from bench import state_access
+
+        state_access.main()
+
+
+def capping(options: argparse.Namespace, folder: Path) -> None:
+    if options.quick:
+        options.repeat = 1
+        options.only = options.only or "millpond,flink-hashmap,flink-rocksdb"
+    systems = side_by_side.chosen(options.only)
+    results = side_by_side.measure(
+        systems, options.views, options.users, options.repeat, folder / "workshop"
+    )
+    table = report.capping_table(results)
+    path = report.save("capping", results, folder)
+    report.plot_capping(results, folder / "capping.png")
+    print(f"{report.machine()}\n\n{table}\n")
+    print(f"Saved: {path}, {folder / 'capping.png'}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""How many records a source may give to the next batch.
+
+Every batch has a fixed cost, so when sources have more than they may give, batches grow until they take
+about as long as the target. Then the cost hardly counts, and output is never later than the target by
+much. When sources are empty the size does not matter: a batch starts with what there is.
+"""
+
+from __future__ import annotations
+
+_FIRST = 50_000
+_GROWTH = 4.0
+_SHRINKAGE = 0.25
+
+
+class BatchSizer:
+    def __init__(self, max_records: int, target_ms: int) -> None:
+        self._max_records = max_records
+        self._target_ms = target_ms
+        self.limit = min(_FIRST, max_records)
+
+    def took(self, duration_ms: float, was_full: bool) -> None:
+        """A batch took so long; `was_full`: more was waiting than it could take."""
+        factor = self._target_ms / max(duration_ms, 1.0)
+        if factor < 1.0:
+            self.limit = int(self.limit * max(factor, _SHRINKAGE))
+        elif was_full:
+            self.limit = int(self.limit * min(factor, _GROWTH))
+        self.limit = max(1, min(self.limit, self._max_records))
