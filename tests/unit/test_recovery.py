@@ -84,7 +84,7 @@ class StandInForSpark:
             for level in range(1, plan.levels + 1):
                 rows = self._run_level(host, level, rows)
             rows = [row for row in rows if row[0] == SINK_LEVEL]
-            done = sinks.run(rows, epoch, coordinator.planned_time_ms)
+            done = sinks.run(rows, None, epoch, coordinator.planned_time_ms)
             _die(crash, epoch, "ran")
             coordinator.complete(epoch, done)
             _die(crash, epoch, "completed")

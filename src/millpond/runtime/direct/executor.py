@@ -102,7 +102,7 @@ class DirectExecutor:
             for level in range(1, self._plan.levels + 1):
                 rows = self._run_level(level, rows)
             rows = [row for row in rows if row[0] == SINK_LEVEL]
-            done = self._sinks.run(rows, job.epoch, job.lanes[0].processing_time_ms)
+            done = self._sinks.run(rows, None, job.epoch, job.lanes[0].processing_time_ms)
         except BaseException:
             for log in job.logs.values():
                 log.rollback()

@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,7 @@ class Slot:
         self._life = SlotLife()
         self._lock = threading.Condition()
         self._owner: Connection | None = None
+        self._next_owners: deque[Connection] = deque()
         self._newest_attempt = -1
         self._used_at_s = time.monotonic()
         self._ending = False
@@ -112,7 +114,7 @@ class Slot:
             with self._lock:
                 self._used_at_s = time.monotonic()
                 if self._owner is owner:
-                    self._owner = None
+                    self._owner = self._next_owners.popleft() if self._next_owners else None
             owner.close()
         with contextlib.suppress(Exception):  # the job has ended; nobody could be told
             self._close_functions()
@@ -149,8 +151,8 @@ class Slot:
         elif kind is MessageKind.LANE:
             self._run_lane(owner, self._host, content)
         elif kind is MessageKind.SINKS:
-            rows, epoch, processing_time_ms, last_batch = content
-            done = self._sinks.run(rows, epoch, processing_time_ms)
+            rows, subtask, epoch, processing_time_ms, last_batch = content
+            done = self._sinks.run(rows, subtask, epoch, processing_time_ms)
             if last_batch:
                 self._sinks.close()
             owner.send(MessageKind.DONE, done)
@@ -242,12 +244,12 @@ class Slot:
                 with contextlib.suppress(OSError, ConnectionLost):
                     self._let_in(self._listener.accept()[0])
             with self._lock:
-                owner = self._owner
+                connected = [c for c in (self._owner, *self._next_owners) if c is not None]
                 if self._life.state is not SlotState.WORKING and self._is_unneeded():
                     self._end()
                     return
-            if owner is not None:
-                owner.send_alive()
+            for connection in connected:
+                connection.send_alive()
 
     def _let_in(self, sock: socket.socket) -> None:
         if not same_user(sock):
@@ -276,13 +278,16 @@ class Slot:
                 connection.send(MessageKind.REFUSED, text)
                 connection.close()
             else:
-                self._newest_attempt = attempt
-                if self._owner is not None:
-                    # The attempt before is a zombie. What it did is undone by the next request.
-                    self._owner.close()
                 has_plan = self._host is not None
                 connection.send(MessageKind.WELCOME, {"pid": os.getpid(), "has_plan": has_plan})
-                self._owner = connection
+                if attempt == self._newest_attempt and self._owner is not None:
+                    # Another pass of the same task, in another Python worker: it waits its turn.
+                    self._next_owners.append(connection)
+                else:
+                    # The attempt before is a zombie. What it did is undone by the next request.
+                    self._drop_owners()
+                    self._owner = connection
+                self._newest_attempt = attempt
                 self._used_at_s = time.monotonic()
                 self._lock.notify()
 
@@ -299,10 +304,15 @@ class Slot:
         except OSError:
             return False  # a shared folder that is away for a moment
 
-    def _end(self) -> None:
-        self._ending = True
+    def _drop_owners(self) -> None:
         if self._owner is not None:
             self._owner.close()
+        while self._next_owners:
+            self._next_owners.popleft().close()
+
+    def _end(self) -> None:
+        self._ending = True
+        self._drop_owners()
         self._listener.close()
         self._lock.notify()
 

@@ -31,6 +31,7 @@ from millpond.errors import SlotError
 MAGIC = b"MS"
 VERSION = 1
 _HEADER = struct.Struct("<2sBBIQ")
+_SENT_TOGETHER = 64 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -45,7 +46,7 @@ class MessageKind(IntEnum):
     READ = 8  # slot: number of a log row it needs -> ROW
     ROW = 9  # relay: the row
     ROWS = 10  # slot: some rows
-    SINKS = 11  # relay: (rows, epoch, processing time, whether it is the last batch) -> DONE
+    SINKS = 11  # relay: the arguments of `run_sinks` -> DONE
     CLOSE_LEVEL = 12  # relay: level; if this was the last batch, functions are closed -> DONE
     DONE = 13  # slot: the result
     ERROR = 14  # slot: (name of a Millpond error, its arguments)
@@ -68,8 +69,11 @@ class Connection:
         header = _HEADER.pack(MAGIC, VERSION, kind, zlib.crc32(payload), len(payload))
         try:
             with self._sending:
-                self.socket.sendall(header)
-                self.socket.sendall(payload)
+                if len(payload) <= _SENT_TOGETHER:  # else the other end wakes up twice
+                    self.socket.sendall(header + payload)
+                else:
+                    self.socket.sendall(header)
+                    self.socket.sendall(payload)
         except TimeoutError:
             raise
         except OSError as problem:

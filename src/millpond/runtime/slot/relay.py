@@ -86,9 +86,14 @@ class Relay:
                 return rows  # type: ignore[no-any-return]
 
     def run_sinks(
-        self, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool
+        self,
+        rows: list[Row],
+        subtask: int | None,
+        epoch: int,
+        processing_time_ms: int,
+        last_batch: bool,
     ) -> list[Row]:
-        content = (rows, epoch, processing_time_ms, last_batch)
+        content = (rows, subtask, epoch, processing_time_ms, last_batch)
         return self._ask(MessageKind.SINKS, content)  # type: ignore[no-any-return]
 
     def close_level(self, level: int) -> None:

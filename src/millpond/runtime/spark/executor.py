@@ -33,7 +33,7 @@ from millpond.runtime.spark.main_classes import pack_plan
 from millpond.runtime.spark.session import job_session
 from millpond.runtime.spark.worker import JobRef, find_error, run_lane, run_sinks
 from millpond.runtime.task.frames import SINK_LEVEL, Row
-from millpond.runtime.task.sink_pass import has_worker_sinks
+from millpond.runtime.task.sink_pass import has_worker_sinks, sinks_stay_where_records_are
 
 
 class _Ended(Exception):
@@ -118,6 +118,7 @@ class SparkExecutor:
         self.coordinator = Coordinator(plan, folder, output)
         self._job = job
         self._worker_sinks = has_worker_sinks(plan)
+        self._sinks_in_place = sinks_stay_where_records_are(plan)
         self._failure: BaseException | None = None
 
     def cancel(self) -> None:
@@ -198,8 +199,11 @@ class SparkExecutor:
         if self._worker_sinks:
             job, time_ms = self._job, self.coordinator.planned_time_ms
             last = self.coordinator.is_last_batch
-            frame = frame.repartition(self._plan.parallelism, "label").mapInArrow(
-                lambda batches: _sinks(job, batches, epoch, time_ms, last), SCHEMA
+            in_place = self._sinks_in_place
+            if not in_place:
+                frame = frame.repartition(self._plan.parallelism, "label")
+            frame = frame.mapInArrow(
+                lambda batches: _sinks(job, batches, in_place, epoch, time_ms, last), SCHEMA
             )
         table = frame.toArrow()
         columns = (table.column(i).to_pylist() for i in range(3))
@@ -225,12 +229,12 @@ def _heads(job: JobRef, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _sinks(
-    job: JobRef, batches: Iterator[Any], epoch: int, time_ms: int, last: bool
+    job: JobRef, batches: Iterator[Any], in_place: bool, epoch: int, time_ms: int, last: bool
 ) -> Iterator[Any]:
     rows: list[Row] = []
     for batch in batches:
         rows.extend(zip(*(batch.column(i).to_pylist() for i in range(3)), strict=True))
-    yield from _to_arrow(run_sinks(job, rows, epoch, time_ms, last))
+    yield from _to_arrow(run_sinks(job, rows, in_place, epoch, time_ms, last))
 
 
 def _to_arrow(rows: Any, rows_per_batch: int = 256) -> Iterator[Any]:

@@ -33,6 +33,10 @@ _SETTINGS = {
     f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
     # With version 1 a zombie task could overwrite committed state.
     f"{_STATE_STORE}.checkpointFormatVersion": "2",
+    # Spark's checkpoint files are many and small, and Hadoop starts a chmod process for each of them
+    # and for each of its checksums. Our blobs have checksums of their own (codec.py).
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
@@ -40,7 +44,10 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 # Spark's error handling runs a regular expression over messages, recursively.
-JAVA_OPTIONS = "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+JAVA_OPTIONS = (
+    "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+    "-Djdk.lang.Process.launchMechanism=VFORK"  # see the chmod processes above
+)
 _NOISE = re.compile(
     r"TransformWithStateInPandas Python worker|Using incubator modules|log4j2?-defaults|"
     r"Setting default log level|To adjust logging level|Setting Spark log level|"

@@ -73,7 +73,12 @@ class Runner(Protocol):
     ) -> list[Row]: ...
 
     def run_sinks(
-        self, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool
+        self,
+        rows: list[Row],
+        subtask: int | None,
+        epoch: int,
+        processing_time_ms: int,
+        last_batch: bool,
     ) -> list[Row]: ...
 
     def close_level(self, level: int) -> None:
@@ -103,10 +108,15 @@ class _InWorker:
         return rows
 
     def run_sinks(
-        self, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool
+        self,
+        rows: list[Row],
+        subtask: int | None,
+        epoch: int,
+        processing_time_ms: int,
+        last_batch: bool,
     ) -> list[Row]:
         host = _cached(_sink_hosts, self._job.run_id, lambda: SinkHost(self._job.blob))
-        done = host.run(rows, epoch, processing_time_ms)
+        done = host.run(rows, subtask, epoch, processing_time_ms)
         if last_batch:
             host.close()
         return done
@@ -141,11 +151,21 @@ def run_lane(job: JobRef, tick: int) -> Iterator[Row]:
 
 
 def run_sinks(
-    job: JobRef, rows: list[Row], epoch: int, processing_time_ms: int, last_batch: bool
+    job: JobRef,
+    rows: list[Row],
+    in_place: bool,
+    epoch: int,
+    processing_time_ms: int,
+    last_batch: bool,
 ) -> list[Row]:
+    """The pass of the sinks. `in_place`: records are where they came to be, and this partition's
+    number is the subtask's; else they were brought to the subtask their labels name."""
     with reported_errors():
+        context = TaskContext.get()
+        assert context is not None
+        subtask = context.partitionId() if in_place else None
         runner = job.runner()
-        done = runner.run_sinks(rows, epoch, processing_time_ms, last_batch)
+        done = runner.run_sinks(rows, subtask, epoch, processing_time_ms, last_batch)
         runner.close()
         return done
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.datastream.connectors.base import Epoch, TwoPhaseSink
 from millpond.datastream.functions import Function, SinkContext
-from millpond.plan.graph import OperatorKind, SinkKind
+from millpond.plan.graph import ExchangeKind, OperatorKind, SinkKind
 from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
@@ -45,6 +45,22 @@ def has_worker_sinks(plan: JobPlan) -> bool:
     return any(sink.kind in _ON_WORKERS for sink in plan.sinks.values())
 
 
+def sinks_stay_where_records_are(plan: JobPlan) -> bool:
+    """True if every sink on the workers has as many subtasks as the job has partitions and nobody
+    asked for records to be spread otherwise: then partition n is subtask n, without a shuffle.
+    Records of one key are in one partition, so they stay in order."""
+    routes = [route for operator in plan.operators.values() for route in operator.routes]
+    return all(
+        plan.sinks[route.sink].kind not in _ON_WORKERS
+        or (
+            route.sink_exchange.kind is ExchangeKind.FORWARD
+            and plan.sinks[route.sink].parallelism == plan.parallelism
+        )
+        for route in routes
+        if route.sink is not None
+    )
+
+
 class SinkHost:
     """The sinks of a job inside one process, opened once per subtask."""
 
@@ -53,7 +69,11 @@ class SinkHost:
         self.plan: JobPlan = codec.loads(blob)
         self._opened: dict[tuple[int, int], tuple[SinkPlan, TaskMetrics]] = {}
 
-    def run(self, rows: Iterable[Row], epoch: int, processing_time_ms: int) -> list[Row]:
+    def run(
+        self, rows: Iterable[Row], subtask: int | None, epoch: int, processing_time_ms: int
+    ) -> list[Row]:
+        """Write the records that are for sinks; return the other rows, and the sinks' messages.
+        `subtask` is which one we are, if records stay where they are; else their labels say it."""
         passed: list[Row] = []
         frames: dict[tuple[int, int], list[Frame]] = {}
         for row in rows:
@@ -65,13 +85,13 @@ class SinkHost:
             if self.plan.sinks[frame.target].kind not in _ON_WORKERS:
                 passed.append(row)
             else:
-                subtask = split_label(row[1])[1]
-                frames.setdefault((frame.target, subtask), []).append(frame)
+                own_subtask = split_label(row[1])[1] if subtask is None else subtask
+                frames.setdefault((frame.target, own_subtask), []).append(frame)
         context = _Context(epoch, processing_time_ms)
-        for (sink_id, subtask), own in sorted(frames.items()):
-            sink, metrics = self._open(sink_id, subtask)
-            message = self._write(sink, subtask, own, context)
-            meta: dict[str, Any] = {"prepared": [(sink_id, subtask, message)]}
+        for (sink_id, own_subtask), own in sorted(frames.items()):
+            sink, metrics = self._open(sink_id, own_subtask)
+            message = self._write(sink, own_subtask, own, context)
+            meta: dict[str, Any] = {"prepared": [(sink_id, own_subtask, message)]}
             taken = metrics.take()
             if taken:
                 meta["metrics"] = taken
