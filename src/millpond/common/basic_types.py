@@ -74,18 +74,18 @@ class BasicTypeInfo(TypeInformation):
     def __init__(self, basic_type: BasicType) -> None:
         self.basic_type = basic_type
         bits = _INTEGER_BITS.get(basic_type)
-        self._limits = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits else None
+        self.limits = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits else None
 
     def conform(self, value: Any) -> Any:
         if value is None:
             return value
-        if self._limits is not None:
+        if self.limits is not None:
             if not isinstance(value, int) or isinstance(value, bool):
                 raise self._mismatch(value)
-            if not self._limits[0] <= value <= self._limits[1]:
+            if not self.limits[0] <= value <= self.limits[1]:
                 raise TypeMismatchError(
                     f"{value} is out of range for {self} "
-                    f"({self._limits[0]} to {self._limits[1]}); use a wider type"
+                    f"({self.limits[0]} to {self.limits[1]}); use a wider type"
                 )
             return value
         if not isinstance(value, _PYTHON_CLASS[self.basic_type]):
@@ -95,8 +95,8 @@ class BasicTypeInfo(TypeInformation):
     def check(self) -> Callable[[Any], Any]:
         """`conform` with a short way for the values that come by the million."""
         conform = self.conform
-        if self._limits is not None:
-            low, high = self._limits
+        if self.limits is not None:
+            low, high = self.limits
 
             def check_integer(value: Any) -> Any:
                 return value if type(value) is int and low <= value <= high else conform(value)

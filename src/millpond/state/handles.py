@@ -45,8 +45,11 @@ class _Handle:
         self._descriptor = descriptor
         self._current = current
         self._admit = self._admission(descriptor)
-        # Values of exactly this class need no look at all.
-        self._plain = str if descriptor.type_info == Types.STRING() else None
+        # Strings, and integers within limits, are let in without a call if they are declared.
+        declared = descriptor.type_info
+        self._plain = str if declared == Types.STRING() else None
+        limits = declared.limits if isinstance(declared, BasicTypeInfo) else None
+        self._low, self._high = limits or (1, 0)
         self._table: Any = None
         self._data: dict[Any, Any] = {}
 
@@ -142,7 +145,8 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
-        if type(value) is not self._plain:
+        kind = type(value)
+        if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
             try:
                 value = self._admit(value)
             except TypeMismatchError as mismatch:
