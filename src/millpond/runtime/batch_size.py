@@ -7,8 +7,8 @@ much. When sources are empty the size does not matter: a batch starts with what 
 
 from __future__ import annotations
 
-_FIRST = 50_000
-_GROWTH = 4.0
+_FIRST = 20_000
+_GROWTH = 20.0
 _SHRINKAGE = 0.25
 
 
@@ -16,11 +16,14 @@ class BatchSizer:
     def __init__(self, max_records: int, target_ms: int) -> None:
         self._max_records = max_records
         self._target_ms = target_ms
+        self._fixed_ms = target_ms / 4  # what a batch takes whatever its size: not more than that
         self.limit = min(_FIRST, max_records)
 
     def took(self, duration_ms: float, was_full: bool) -> None:
         """A batch took so long; `was_full`: more was waiting than it could take."""
-        factor = self._target_ms / max(duration_ms, 1.0)
+        self._fixed_ms = min(self._fixed_ms, duration_ms * 0.75)
+        for_records_ms = max(duration_ms - self._fixed_ms, 1.0)
+        factor = (self._target_ms - self._fixed_ms) / for_records_ms
         if factor < 1.0:
             self.limit = int(self.limit * max(factor, _SHRINKAGE))
         elif was_full:

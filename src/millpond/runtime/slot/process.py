@@ -43,6 +43,7 @@ from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
 
 _ALIVE_EVERY_S = 1.0
+_IDLE_S = 0.02
 _ROWS_AT_ONCE = 256
 _LOG_BYTES = 1 << 20
 
@@ -92,23 +93,15 @@ class Slot:
         self._newest_attempt = -1
         self._used_at_s = time.monotonic()
         self._ending = False
+        self._garbage = IdleCollector()
+        self._garbage_waits = False
         self._host: JobHost | None = None
         self._sinks: SinkHost | None = None
 
     # --- the main thread -------------------------------------------------------------------------
 
     def run(self) -> None:
-        while True:
-            with self._lock:
-                while self._owner is None and not self._ending:
-                    self._lock.wait()
-                if self._ending:
-                    self._life.go(SlotState.CLOSING)
-                    break
-                owner = self._owner
-                assert owner is not None
-                if self._life.state is SlotState.STARTING:
-                    self._life.go(SlotState.READY)
+        while (owner := self._next_owner()) is not None:
             with contextlib.suppress(ConnectionLost):
                 self._serve(owner)
             with self._lock:
@@ -119,6 +112,23 @@ class Slot:
         with contextlib.suppress(Exception):  # the job has ended; nobody could be told
             self._close_functions()
         self._life.go(SlotState.ENDED)
+
+    def _next_owner(self) -> Connection | None:
+        """Wait for somebody to work for; None when the slot is no longer needed."""
+        while True:
+            with self._lock:
+                if self._owner is None and not self._ending:
+                    self._lock.wait(_IDLE_S if self._garbage_waits else None)
+                if self._ending:
+                    self._life.go(SlotState.CLOSING)
+                    return None
+                if self._owner is not None:
+                    if self._life.state is SlotState.STARTING:
+                        self._life.go(SlotState.READY)
+                    return self._owner
+            if self._garbage_waits:  # nobody has come for a moment: the batch is over
+                self._garbage_waits = False
+                self._garbage.between_batches(resident_mb())
 
     def _serve(self, owner: Connection) -> None:
         while True:
@@ -160,7 +170,7 @@ class Slot:
             if self._host.in_last_batch:
                 self._host.close_level(content)
             owner.send(MessageKind.DONE)
-            self._garbage.between_batches(resident_mb())
+            self._garbage_waits = True
         else:
             raise SlotError(f"A slot cannot do {kind.name}.")
 
@@ -170,7 +180,6 @@ class Slot:
                 self._host, self._sinks = JobHost(bytes(blob), attempt), SinkHost(bytes(blob))
             except ModuleNotFoundError as problem:
                 raise ProgramError(missing_module(problem)) from None
-            self._garbage = IdleCollector()
 
     def _run_lane(self, owner: Connection, host: JobHost, path: str) -> None:
         with open(path, "rb") as file:
