@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -40,6 +41,9 @@ pytestmark = pytest.mark.slot
 class Count(KeyedProcessFunction):
     """Counts per key; some values make it misbehave."""
 
+    def __init__(self, folder: Path) -> None:
+        self.folder = str(folder)
+
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
         self.hoard: list[bytearray] = []
@@ -53,6 +57,10 @@ class Count(KeyedProcessFunction):
             os.abort()
         if value.startswith("hoard"):
             self.hoard.append(bytearray(b"x") * (int(value.split("-")[1]) << 20))
+        if value == "forever":
+            Path(self.folder, "busy").touch()
+            while True:
+                time.sleep(0.01)
         if value == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         count = (self.count.value() or 0) + 1
@@ -65,7 +73,7 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         environment = direct_environment({"parallelism.default": 1, "pipeline.max-parallelism": 4})
-        environment.from_collection([]).key_by(lambda value: value).process(Count()).print()
+        environment.from_collection([]).key_by(lambda value: value).process(Count(folder)).print()
         self.plan: JobPlan = plan_job(
             environment._pending_graph(), environment._configuration, environment.get_config(), None
         )
@@ -188,6 +196,29 @@ def test_hung_slot_is_killed_and_replaced(job: Job) -> None:
     with pytest.raises(SlotError, match="gave no sign of life for 2 s and was killed"):
         job.run(relay, ["stop"])
     assert job.run(job.relay(), ["a"]) == [("a", 2)]
+
+
+def test_slot_that_hangs_between_batches_is_replaced(job: Job) -> None:
+    job.settings = replace(job.settings, hang_timeout_s=2.0)
+    relay = job.relay()
+    job.run(relay, ["a"])
+    relay.close()
+    os.kill(pid_of(job), signal.SIGSTOP)
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+
+
+def test_function_that_never_ends_does_not_keep_the_slot_of_an_ended_job(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorter = "import millpond.runtime.slot.process as p; p._GRACE_S = 1.0; del p; "
+    monkeypatch.setattr(relay_module, "_PROGRAM", shorter + relay_module._PROGRAM)
+    relay = job.relay()
+    busy = threading.Thread(target=lambda: pytest.raises(SlotError, job.run, relay, ["forever"]))
+    busy.start()
+    wait_until(lambda: (job.folder / "busy").exists(), "the function was not called")
+    (job.folder / "run").write_text("1 ended")
+    wait_until(lambda: not slots_of(job.folder), "the slot goes on")
+    busy.join()
 
 
 def test_too_much_memory_is_a_clear_error(job: Job) -> None:

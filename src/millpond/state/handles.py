@@ -125,23 +125,29 @@ class ListStateHandle(_Handle, ListState[Any]):
 
 class MapStateHandle(_Handle, MapState[Any, Any]):
     """`get`, `put` and `remove` do what the table's methods do, here: they are called for every
-    record, and a call costs as much as the work."""
+    record, and a call costs as much as the work. `_own` are the entries of `_owner`, the key that was
+    last asked for: a function mostly reads and writes the same key."""
 
     _table: MapTable
     _undo: dict[Any, Any]
+    _owner: Any
+    _own: dict[Any, Any] | None
 
     def bind(self, state: KeyGroupState) -> None:
         super().bind(state)
         self._undo = self._table.undo
+        self._owner, self._own = None, self._data.get(None)
 
     def _entries(self) -> dict[Any, Any]:
         return self._data.get(self._current.key) or {}
 
     def get(self, key: Any) -> Any:
-        entries = self._data.get(self._current.key)
-        if entries is None:
+        owner = self._current.key
+        if owner is not self._owner:
+            self._owner, self._own = owner, self._data.get(owner)
+        if self._own is None:
             return None
-        value = entries.get(key)
+        value = self._own.get(key)
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
@@ -152,9 +158,11 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
             except TypeMismatchError as mismatch:
                 raise self._refused(mismatch) from None
         owner = self._current.key
-        entries = self._data.get(owner)
+        if owner is not self._owner:
+            self._owner, self._own = owner, self._data.get(owner)
+        entries = self._own
         if entries is None:
-            entries = self._data[owner] = {}
+            entries = self._own = self._data[owner] = {}
         undo, place = self._undo, (owner, key)
         if place not in undo:
             undo[place] = entries.get(key, MISSING)
@@ -168,13 +176,16 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
 
     def remove(self, key: Any) -> None:
         owner = self._current.key
-        entries = self._data.get(owner)
+        if owner is not self._owner:
+            self._owner, self._own = owner, self._data.get(owner)
+        entries = self._own
         if entries is None or key not in entries:
             return
         self._undo.setdefault((owner, key), entries.pop(key))
         self._table.removed_any = True
         if not entries:
             del self._data[owner]
+            self._own = None
 
     def contains(self, key: Any) -> bool:
         return key in self._entries()
@@ -193,6 +204,7 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
 
     def clear(self) -> None:
         self._table.clear(self._current.key)
+        self._owner, self._own = self._current.key, None
 
 
 class ReducingStateHandle(_Handle, ReducingState[Any]):

@@ -44,6 +44,7 @@ from millpond.runtime.task.sink_pass import SinkHost
 
 _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
+_GRACE_S = 30.0  # for a function that is at work when its job ends
 _ROWS_AT_ONCE = 256
 _LOG_BYTES = 1 << 20
 
@@ -241,6 +242,14 @@ class Slot:
     # --- the door --------------------------------------------------------------------------------
 
     def watch(self, executor_fd: int) -> None:
+        try:
+            self._watch(executor_fd)
+        except BaseException:  # a slot that nobody can reach or end must not stay
+            traceback.print_exc()
+            os._exit(1)
+
+    def _watch(self, executor_fd: int) -> None:
+        unneeded_since_s: float | None = None
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         poll.register(executor_fd, select.POLLIN)
@@ -254,9 +263,16 @@ class Slot:
                     self._let_in(self._listener.accept()[0])
             with self._lock:
                 connected = [c for c in (self._owner, *self._next_owners) if c is not None]
-                if self._life.state is not SlotState.WORKING and self._is_unneeded():
+                unneeded = self._is_unneeded()
+                if unneeded and self._life.state is not SlotState.WORKING:
                     self._end()
                     return
+            now_s = time.monotonic()
+            unneeded_since_s = (unneeded_since_s or now_s) if unneeded else None
+            if unneeded_since_s is not None and now_s - unneeded_since_s > _GRACE_S:
+                print(f"slot {self._partition}: a function goes on after its job; ended", flush=True)
+                _remove_files(self._settings, self._partition, self.socket_inode)
+                os._exit(1)
             for connection in connected:
                 connection.send_alive()
 

@@ -125,11 +125,16 @@ class Connection:
         self.socket.close()
 
 
-def same_user(sock: socket.socket) -> bool:
-    """True if the process at the other end is of our user; the kernel tells."""
+def peer_of(sock: socket.socket) -> tuple[int, int]:
+    """(process id, user id) of the other end, from the kernel. For a connection to a listening socket
+    that is the process which listens."""
     peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(peer)
-    return bool(user == os.getuid())
+    pid, user, _ = _CREDENTIALS.unpack(peer)
+    return pid, user
+
+
+def same_user(sock: socket.socket) -> bool:
+    return peer_of(sock)[1] == os.getuid()
 
 
 def private_folder(path: str) -> None:

@@ -27,6 +27,7 @@ from millpond.runtime.slot.protocol import (
     Connection,
     ConnectionLost,
     MessageKind,
+    peer_of,
     private_folder,
     same_user,
 )
@@ -175,7 +176,7 @@ class Relay:
                     connection = self._connect()
                 if connection is not None and self._introduce(connection, attempt):
                     return connection
-                if time.monotonic() > deadline_s:
+                if time.monotonic() > deadline_s + settings.hang_timeout_s:
                     raise SlotError(
                         f"Slot {self._partition} could not be started within "
                         f"{_START_TIMEOUT_S:g} s.{self._last_output()}"
@@ -196,7 +197,7 @@ class Relay:
         return Connection(sock)
 
     def _introduce(self, connection: Connection, attempt: int) -> bool:
-        """True if the slot lets us in; False if it ends, because it belongs to an older run."""
+        """True if the slot lets us in; False if it ends: it belongs to an older run, or it hung."""
         settings = self._settings
         hello = {"run": settings.run_id, "generation": settings.generation, "attempt": attempt}
         try:
@@ -205,12 +206,11 @@ class Relay:
         except ConnectionLost:
             connection.close()
             return False
-        except TimeoutError:
+        except TimeoutError:  # it is stopped, or stuck outside Python
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(peer_of(connection.socket)[0], signal.SIGKILL)
             connection.close()
-            raise SlotError(
-                f"Slot {self._partition} does not answer. If a process is stuck, end it; its "
-                f"socket is {settings.path(self._partition, 'sock')}."
-            ) from None
+            return False
         if kind is MessageKind.REFUSED:
             connection.close()
             raise SlotError(f"Slot {self._partition} refused this task: {content}.")
