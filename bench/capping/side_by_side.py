@@ -27,7 +27,7 @@ def measure(
     failures: dict[str, str] = {}
     for number in range(repeat):
         for system in systems:
-            if system.key in failures:
+            if system.key in failures or (system.once and number > 0):
                 continue
             print(f"[{number + 1}/{repeat}] {system.name} ...", file=sys.stderr, flush=True)
             count = int(views * system.share)

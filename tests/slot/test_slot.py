@@ -213,7 +213,12 @@ def test_function_that_never_ends_does_not_keep_the_slot_of_an_ended_job(
     shorter = "import millpond.runtime.slot.process as p; p._GRACE_S = 1.0; del p; "
     monkeypatch.setattr(relay_module, "_PROGRAM", shorter + relay_module._PROGRAM)
     relay = job.relay()
-    busy = threading.Thread(target=lambda: pytest.raises(SlotError, job.run, relay, ["forever"]))
+
+    def run_forever() -> None:
+        with pytest.raises(SlotError):
+            job.run(relay, ["forever"])
+
+    busy = threading.Thread(target=run_forever)
     busy.start()
     wait_until(lambda: (job.folder / "busy").exists(), "the function was not called")
     (job.folder / "run").write_text("1 ended")

@@ -270,7 +270,9 @@ class Slot:
             now_s = time.monotonic()
             unneeded_since_s = (unneeded_since_s or now_s) if unneeded else None
             if unneeded_since_s is not None and now_s - unneeded_since_s > _GRACE_S:
-                print(f"slot {self._partition}: a function goes on after its job; ended", flush=True)
+                print(
+                    f"slot {self._partition}: a function goes on after its job; ended", flush=True
+                )
                 _remove_files(self._settings, self._partition, self.socket_inode)
                 os._exit(1)
             for connection in connected:
