@@ -28,12 +28,12 @@ class FieldAggregation(ReduceFunction):
                 f"{aggregation.value} takes a field's position or name, not "
                 f"{type(position).__name__}"
             )
-        self._aggregation = aggregation
-        self._position = position
+        self.aggregation = aggregation
+        self.position = position
 
     def reduce(self, value1: Any, value2: Any) -> Any:
         old, new = self._field(value1), self._field(value2)
-        aggregation = self._aggregation
+        aggregation = self.aggregation
         if aggregation is Aggregation.MIN_BY:
             return value2 if new < old else value1
         if aggregation is Aggregation.MAX_BY:
@@ -46,19 +46,19 @@ class FieldAggregation(ReduceFunction):
 
     def _field(self, value: Any) -> Any:
         if isinstance(value, (tuple, list, Row)):
-            return value[self._position]  # type: ignore[index]
-        if self._position != 0:
+            return value[self.position]  # type: ignore[index]
+        if self.position != 0:
             raise ProgramError(
-                f"{self._aggregation.value} asks for field {self._position!r}, but the records are "
+                f"{self.aggregation.value} asks for field {self.position!r}, but the records are "
                 f"plain values ({type(value).__name__}); leave the position out."
             )
         return value
 
     def _with_field(self, value: Any, field: Any) -> Any:
         if isinstance(value, tuple):
-            at = int(self._position)
+            at = int(self.position)
             return (*value[:at], field, *value[at + 1 :])
         if isinstance(value, (list, Row)):
-            value[self._position] = field  # type: ignore[index]
+            value[self.position] = field  # type: ignore[index]
             return value
         return field

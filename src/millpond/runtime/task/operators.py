@@ -22,9 +22,10 @@ from millpond.common.watermark_strategy import (
     WatermarkOutput,
     WatermarkStrategy,
 )
+from millpond.datastream.aggregations import Aggregation, FieldAggregation
 from millpond.datastream.functions import Function
 from millpond.datastream.output_tag import OutputTag
-from millpond.datastream.state import ReducingStateDescriptor
+from millpond.datastream.state import ReducingStateDescriptor, StateKind
 from millpond.errors import MillpondError, TypeMismatchError, UserFunctionError
 from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import OperatorPlan
@@ -33,6 +34,7 @@ from millpond.runtime.task.codec import freeze, thaw, thaw_all
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.context import FunctionContext, TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Part
+from millpond.runtime.task.rolling import roll
 from millpond.runtime.task.router import Router
 
 Emit = Callable[[Bundle], None]
@@ -341,8 +343,43 @@ class ReduceOperator(Operator):
             ReducingStateDescriptor("_reduce", self.plan.function, self.plan.output_type)
         )
 
-    def handlers(self) -> list[Handler]:
-        return [self._add_until_the_end if self.batch_mode else self._add]
+    def handlers(self) -> list[Handler] | None:
+        if self.batch_mode:
+            return [self._add_until_the_end]
+        return None if self._can_roll() else [self._add]
+
+    def _can_roll(self) -> bool:
+        function = self.plan.function
+        return (
+            isinstance(function, FieldAggregation)
+            and function.aggregation in (Aggregation.SUM, Aggregation.MIN, Aggregation.MAX)
+            and isinstance(function.position, int)
+        )
+
+    def process(self, bundle: Bundle) -> None:
+        """A key group's records at once; there are no timers between them."""
+        function, keys = self.plan.function, thaw_all(bundle.keys or [])
+        assert self.clock.state is not None
+        table = self.clock.state.table("_reduce", StateKind.REDUCING)
+        values = bundle.open_values()
+        # A declared type is checked value by value, by the state.
+        results = None
+        if self._check is None:
+            results = roll(function.aggregation, function.position, keys, values, table)
+        if results is None:
+            results = self._one_by_one(keys, values)
+        self.emit(bundle.with_values(results))
+
+    def _one_by_one(self, keys: list[Any], values: list[Any]) -> list[Any]:
+        results: list[Any] = []
+        current = self.clock.current
+        try:
+            for current.key, value in zip(keys, values, strict=True):
+                self._state.add(value)
+                results.append(self._state.at_rest())
+        except Exception as problem:
+            raise self.failed(problem, "reduce", values[len(results)]) from None
+        return results
 
     def _add(self, value: Any, _: Any) -> Iterable[Any]:
         self._state.add(value)
