@@ -37,26 +37,6 @@ def test_killed_worker_while_reading(tmp_path: Path, undisturbed: dict[str, list
     assert delivered(tmp_path) == undisturbed
 
 
-def test_killed_worker_inside_a_keyed_function(
-    tmp_path: Path, undisturbed: dict[str, list[str]]
-) -> None:
-    run = JobRun(tmp_path, kill_at=400 * 100)
-    assert run.finish() == 0, run.output
-    assert (tmp_path / "marks" / "killed-in-task").exists()
-    assert delivered(tmp_path) == undisturbed
-
-
-def test_driver_killed_while_planning_a_batch(
-    tmp_path: Path, undisturbed: dict[str, list[str]]
-) -> None:
-    run = JobRun(tmp_path, kill_driver=True)
-    assert run.finish() == -signal.SIGKILL
-    run.wait_until_nothing_runs()
-    again = JobRun(tmp_path, kill_driver=True)
-    assert again.finish() == 0, again.output
-    assert delivered(tmp_path) == undisturbed
-
-
 def test_driver_killed_at_any_moment(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
     """The kill falls between the epoch's write and the end of Spark's commit, or in the next batch."""
     run = JobRun(tmp_path)

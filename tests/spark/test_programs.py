@@ -10,18 +10,31 @@ from tests.conftest import MakeEnvironment
 from tests.programs.catalogue import PROGRAMS
 from tests.programs.test_direct import in_any_order
 
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.parametrize("spark_environment", ["chosen below"], indirect=True),
+]
 
 
-@pytest.mark.parametrize(("parallelism", "batch_records"), [(1, 1000), (4, 1000), (2, 4)])
+@pytest.mark.parametrize(
+    ("parallelism", "batch_records", "slots"),
+    [(1, 1000, "on"), (4, 1000, "on"), (2, 4, "on"), (2, 4, "off")],
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_gives_its_result_on_spark(
-    name: str, parallelism: int, batch_records: int, spark_environment: MakeEnvironment
+    name: str,
+    parallelism: int,
+    batch_records: int,
+    slots: str,
+    spark_environment: MakeEnvironment,
 ) -> None:
     """E1, E22, E3: with 1 and with 4 partitions, in one batch and in many."""
     build, expected = PROGRAMS[name]
     environment = spark_environment(
-        parallelism__default=parallelism, millpond__batch__max_records=batch_records
+        parallelism__default=parallelism,
+        millpond__batch__max_records=batch_records,
+        millpond__slots=slots,
     )
-    values: Any = build(environment).execute_and_collect(f"{name} {parallelism} {batch_records}")
+    title = f"{name} {parallelism} {batch_records} {slots}"
+    values: Any = build(environment).execute_and_collect(title)
     assert in_any_order(list(values)) == in_any_order(expected)

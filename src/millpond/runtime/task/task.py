@@ -172,10 +172,6 @@ class Task:
         action = f"on_timer at {time_ms} ({domain.name}) for key {key!r}"
         return self._root.failed(problem, action, None)
 
-    @property
-    def watermark(self) -> int:
-        return self._clock.watermark
-
 
 def _each(numbers: Any) -> Iterable[int]:
     return repeat(numbers) if isinstance(numbers, int) else numbers.tolist()  # type: ignore[no-any-return]
