@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.datastream.functions import Function
-from millpond.plan.graph import Exchange
+from millpond.plan.graph import Exchange, OperatorKind
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.codec import freeze_all
@@ -14,10 +14,12 @@ from millpond.runtime.task.operators import (
     Emit,
     Operator,
     ReduceOperator,
-    WatermarkOperator,
     user_error,
 )
 from millpond.runtime.task.router import RecordError, Router
+from millpond.runtime.task.watermark_operator import WatermarkOperator
+
+_OPERATORS = {**OPERATORS, OperatorKind.ASSIGN_WATERMARKS: WatermarkOperator}
 
 
 class OperatorChain:
@@ -37,7 +39,7 @@ class OperatorChain:
         self.operators: dict[int, Operator] = {}
         for operator_id in task.operators:
             plan = job.operators[operator_id]
-            operator = OPERATORS[plan.kind](plan, self.clock, subtask)
+            operator = _OPERATORS[plan.kind](plan, self.clock, subtask)
             if isinstance(operator, (ReduceOperator, WatermarkOperator)):
                 operator.batch_mode = job.batch_mode
             if isinstance(operator, WatermarkOperator):

@@ -38,11 +38,12 @@ from millpond.runtime.task.frames import (
 )
 from millpond.runtime.task.key_groups import subtask_of
 from millpond.runtime.task.labels import make_label, split_label
-from millpond.runtime.task.operators import WatermarkOperator, user_error
+from millpond.runtime.task.operators import user_error
 from millpond.runtime.task.router import Router
 from millpond.runtime.task.task import Task
 from millpond.runtime.task.task_valve import advance
 from millpond.runtime.task.timers import earliest
+from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.state.key_group_state import KeyGroupState
 
 _WATERMARK_STATE = "_watermark_generator"

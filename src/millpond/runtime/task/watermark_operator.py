@@ -1,0 +1,131 @@
+"""Assigns event time: timestamps, and the watermark after every record (C11)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from millpond.common.time import MIN_TIMESTAMP
+from millpond.common.watermark_strategy import (
+    BoundedOutOfOrdernessGenerator,
+    NoWatermarksGenerator,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
+from millpond.plan.physical import OperatorPlan
+from millpond.runtime.task.bundle import Bundle
+from millpond.runtime.task.columns import Numbers
+from millpond.runtime.task.context import TaskClock
+from millpond.runtime.task.frames import Part
+from millpond.runtime.task.operators import Operator
+from millpond.runtime.task.router import Router
+
+
+class WatermarkOperator(Operator):
+    """Assigns timestamps and computes the watermark after every record (C11).
+
+    It is a watermark origin: what follows lives by its watermark, not by the one from before. The
+    generator belongs to one split at a time; `resume` and `suspend` exchange its state."""
+
+    def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
+        super().__init__(plan, clock, subtask)
+        self.strategy: WatermarkStrategy = plan.function
+        self._extract = _extractor(self.strategy)
+        self.batch_mode = False
+        self.router: Router | None = None
+        self.resume(None, 0)
+
+    def resume(self, saved: tuple[Any, int, int] | None, now_ms: int) -> None:
+        """Continue with (generator, watermark, last active at ms), or from the beginning."""
+        if saved is None:
+            saved = (self.strategy.create_generator(), MIN_TIMESTAMP, now_ms)
+        self._generator: WatermarkGenerator
+        self._generator, watermark, self._active_at_ms = saved
+        self._output = WatermarkOutput(watermark)
+        self._records = 0
+
+    def suspend(self, now_ms: int) -> tuple[Any, int, int]:
+        active_at_ms = now_ms if self._records else self._active_at_ms
+        return self._generator, self._output.watermark, active_at_ms
+
+    def is_active(self, now_ms: int) -> bool:
+        timeout_ms = self.strategy.idle_timeout_ms
+        return timeout_ms is None or bool(self._records) or now_ms - self._active_at_ms < timeout_ms
+
+    def idle_at_ms(self, now_ms: int) -> int | None:
+        """When this split becomes idle if nothing comes; None if never or already."""
+        timeout_ms = self.strategy.idle_timeout_ms
+        if timeout_ms is None or not self.is_active(now_ms):
+            return None
+        return (now_ms if self._records else self._active_at_ms) + timeout_ms
+
+    @property
+    def watermark(self) -> int:
+        return self._output.watermark
+
+    def process(self, bundle: Bundle) -> None:
+        self._records += len(bundle)
+        values = bundle.open_values()
+        timestamps = self._timestamps(values, bundle)
+        clocks = self._watermarks_before(values, timestamps)
+        after = Bundle(
+            values,
+            None if timestamps.count(None) == len(timestamps) else timestamps,
+            MIN_TIMESTAMP if self.batch_mode else clocks,
+            bundle.phases,
+            bundle.sequences,
+        )
+        router = self.router
+        if router is None:
+            self.emit(after)
+        else:
+            part = router.part
+            router.part = Part(self.plan.id, part.number)
+            self.emit(after)
+            router.part = part
+
+    def _timestamps(self, values: list[Any], bundle: Bundle) -> list[int | None]:
+        extract = self._extract
+        given = bundle.timestamps
+        if extract is None:
+            return [None] * len(values) if given is None else given
+        timestamps: list[int | None] = []
+        before = [MIN_TIMESTAMP if time is None else time for time in given] if given else None
+        try:
+            timestamps.extend(map(extract, values, before or itertools.repeat(MIN_TIMESTAMP)))
+        except Exception as problem:
+            value = values[len(timestamps)]
+            raise self.failed(problem, "extract_timestamp", value) from None
+        return timestamps
+
+    def _watermarks_before(self, values: list[Any], timestamps: list[int | None]) -> int | Numbers:
+        """The watermark each record meets; the generator then knows all of them."""
+        generator, output = self._generator, self._output
+        if type(generator) is NoWatermarksGenerator:
+            return output.watermark
+        if type(generator) is BoundedOutOfOrdernessGenerator and set(map(type, timestamps)) == {
+            int
+        }:
+            clocks = generator.watermarks(timestamps, output)  # type: ignore[arg-type]
+            if clocks is not None:
+                return clocks
+        each = numpy.empty(len(values), numpy.int64)
+        value = None
+        try:
+            for position, (value, timestamp) in enumerate(zip(values, timestamps, strict=True)):
+                each[position] = output.watermark
+                event_time = MIN_TIMESTAMP if timestamp is None else timestamp
+                generator.on_event(value, event_time, output)
+                generator.on_periodic_emit(output)
+        except Exception as problem:
+            raise self.failed(problem, "the watermark generator", value) from None
+        return each
+
+
+def _extractor(strategy: WatermarkStrategy) -> Callable[[Any, int], int] | None:
+    assigner = strategy.timestamp_assigner
+    return None if assigner is None else getattr(assigner, "function", assigner.extract_timestamp)
