@@ -5,12 +5,11 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.runtime.task.columns import column_of, decode_column, decode_list, encode_list
+from millpond.runtime.task.columns import decode_list, encode_list
 
 ATOMS = st.one_of(
     st.none(),
@@ -66,11 +65,3 @@ def test_list_comes_back_as_it_was(values: list[Any]) -> None:
 )
 def test_narrowest_column_is_taken(values: list[Any], tag: str) -> None:
     assert encode_list(values)[0] == tag
-
-
-def test_part_of_a_column_of_few_strings_keeps_its_strings() -> None:
-    values = [f"ad-{i % 20}" for i in range(200)]
-    part = column_of(values).slice(5, 9)
-    assert decode_column(part.encode()).to_list() == values[5:9]
-    order = numpy.array([3, 1, 199])
-    assert column_of(values).take(order).to_list() == [values[i] for i in (3, 1, 199)]

@@ -32,15 +32,9 @@ _WIDTHS = ((1 << 8, "<u1"), (1 << 16, "<u2"), (1 << 32, "<u4"), (1 << 64, "<u8")
 
 
 class Column:
-    """Values of equal kind. `take` and `slice` give columns, `to_list` the values."""
+    """Values of equal kind."""
 
     def __len__(self) -> int:
-        raise NotImplementedError
-
-    def take(self, order: Numbers) -> Column:
-        raise NotImplementedError
-
-    def slice(self, start: int, end: int) -> Column:
         raise NotImplementedError
 
     def to_list(self) -> list[Any]:
@@ -58,12 +52,6 @@ class ConstantColumn(Column):
     def __len__(self) -> int:
         return self.count
 
-    def take(self, order: Numbers) -> Column:
-        return ConstantColumn(self.value, len(order))
-
-    def slice(self, start: int, end: int) -> Column:
-        return ConstantColumn(self.value, end - start)
-
     def to_list(self) -> list[Any]:
         return [self.value] * self.count
 
@@ -77,12 +65,6 @@ class IntColumn(Column):
 
     def __len__(self) -> int:
         return len(self.numbers)
-
-    def take(self, order: Numbers) -> Column:
-        return IntColumn(self.numbers[order])
-
-    def slice(self, start: int, end: int) -> Column:
-        return IntColumn(self.numbers[start:end])
 
     def to_list(self) -> list[Any]:
         return self.numbers.tolist()  # type: ignore[no-any-return]
@@ -103,12 +85,6 @@ class FloatColumn(Column):
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def take(self, order: Numbers) -> Column:
-        return FloatColumn(self.numbers[order])
-
-    def slice(self, start: int, end: int) -> Column:
-        return FloatColumn(self.numbers[start:end])
-
     def to_list(self) -> list[Any]:
         return self.numbers.tolist()  # type: ignore[no-any-return]
 
@@ -122,12 +98,6 @@ class StringColumn(Column):
 
     def __len__(self) -> int:
         return len(self.strings)
-
-    def take(self, order: Numbers) -> Column:
-        return StringColumn(take_list(self.strings, order))
-
-    def slice(self, start: int, end: int) -> Column:
-        return StringColumn(self.strings[start:end])
 
     def to_list(self) -> list[Any]:
         return self.strings
@@ -150,18 +120,10 @@ class DictionaryColumn(Column):
     def __len__(self) -> int:
         return len(self.codes)
 
-    def take(self, order: Numbers) -> Column:
-        return DictionaryColumn(self.distinct, self.codes[order])
-
-    def slice(self, start: int, end: int) -> Column:
-        return DictionaryColumn(self.distinct, self.codes[start:end])
-
     def to_list(self) -> list[Any]:
         return list(map(self.distinct.__getitem__, self.codes.tolist()))
 
     def encode(self) -> tuple[Any, ...]:
-        if len(self.codes) < _FEW * len(self.distinct):  # a slice of a longer column
-            return column_of(self.to_list()).encode()
         return "D", StringColumn(self.distinct).encode(), IntColumn(self.codes).encode()
 
 
@@ -172,12 +134,6 @@ class TupleColumn(Column):
 
     def __len__(self) -> int:
         return self.count
-
-    def take(self, order: Numbers) -> Column:
-        return TupleColumn([field.take(order) for field in self.fields], len(order))
-
-    def slice(self, start: int, end: int) -> Column:
-        return TupleColumn([field.slice(start, end) for field in self.fields], end - start)
 
     def to_list(self) -> list[Any]:
         return list(zip(*(field.to_list() for field in self.fields), strict=True))
@@ -192,12 +148,6 @@ class ObjectColumn(Column):
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def take(self, order: Numbers) -> Column:
-        return ObjectColumn(take_list(self.values, order))
-
-    def slice(self, start: int, end: int) -> Column:
-        return ObjectColumn(self.values[start:end])
 
     def to_list(self) -> list[Any]:
         return self.values
