@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from millpond.common import Configuration, Duration, Encoder, Types, WatermarkStrategy
@@ -82,7 +83,7 @@ def run(files: list[str], output: str, checkpoints: str, configuration: dict[str
     return time.monotonic() - started
 
 
-def main(settings: dict[str, Any]) -> None:
+def main(settings: dict[str, Any], run: Callable[..., float]) -> None:
     for number, files in enumerate(settings["runs"]):
         folder = settings["folder"]
         seconds = run(
@@ -95,4 +96,4 @@ def main(settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(json.loads(sys.argv[1]), run)

@@ -106,6 +106,7 @@ def millpond(module: str = "millpond_job", **changes: Any) -> Command:
 SYSTEMS = [
     System("millpond", "Millpond, slots on", millpond()),
     System("flink-hashmap", "Flink 2.3 in Java, hashmap", _flink_java("hashmap")),
+    System("millpond-columns", "Millpond, on columns", millpond("columns_job")),
     System("millpond-no-slots", "Millpond, slots off", millpond(**{"millpond.slots": "off"})),
     System("flink-rocksdb", "Flink 2.3 in Java, RocksDB", _flink_java("rocksdb")),
     System("bytewax", "Bytewax 0.21, recovery on, no timers",

@@ -123,7 +123,10 @@ MISSING_MODULES = {
     "millpond.table": _TABLE,
     "millpond.fn_execution": "it is PyFlink's inside",
     "millpond.datastream.window": _WINDOWS,
-    "millpond.datastream.formats": _FORMATS,
+    **{
+        f"millpond.datastream.formats.{name}": _FORMATS
+        for name in ["avro", "json", "orc", "parquet"]
+    },
     "millpond.datastream.state_backend": _BACKENDS,
     "millpond.datastream.checkpoint_storage": _BACKENDS,
     "millpond.datastream.async_data_stream": _ASYNC,
@@ -245,6 +248,19 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
             "is_enabled",
         ],
         _TTL,
+    ),
+    "CsvSchemaBuilder": dict.fromkeys(
+        [
+            "add_array_column",
+            "add_columns_from",
+            "set_allow_comments",
+            "set_any_property_name",
+            "set_array_element_separator",
+            "set_line_separator",
+            "set_reorder_columns",
+            "set_strict_headers",
+        ],
+        "CSV columns are strings, numbers and booleans in the order of the schema, one line each",
     ),
     "FileSourceBuilder": dict.fromkeys(["set_file_enumerator", "set_split_assigner"], _FILES),
 }

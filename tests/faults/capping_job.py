@@ -1,4 +1,4 @@
-"""The job the fault tests kill: views in, counts and ageing out to files; two keyed stages.
+"""The job the fault tests kill: views in, counts and ageing out to files; three keyed stages, one on columns.
 
 python -m tests.faults.capping_job SETTINGS_JSON
 """
@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from millpond.common import Configuration, Encoder, RestartStrategies, Types, WatermarkStrategy
 from millpond.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from millpond.datastream.columns import (
+    ColumnStateDescriptor,
+    KeyedColumnFunction,
+    KeyedColumns,
+    fields,
+)
 from millpond.datastream.connectors.file_system import FileSink
 from millpond.datastream.state import ListStateDescriptor, MapStateDescriptor
 from millpond.testing import CUT, KILL_DRIVER, KILL_WORKER, MarkedSource
@@ -69,6 +77,22 @@ class CountViews(KeyedProcessFunction):
         yield ("aged", ctx.get_current_key().name, ad, count)
 
 
+class CountOnColumns(KeyedColumnFunction):
+    """The same counts, by user and ad, on columns."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.counts = runtime_context.get_column_state(ColumnStateDescriptor("counts", Types.INT()))
+
+    def process_columns(self, events: KeyedColumns, ctx: KeyedColumnFunction.Context) -> None:
+        seen = ~events.fired
+        counts = self.counts.running_sum(events.rows, numpy.where(seen, 1, -1))
+        ctx.register_event_time_timers(seen, events.times[seen] + 10_000)
+        what = numpy.where(seen, "view", "aged").tolist()
+        keys = events.keys(numpy.arange(len(events)))
+        values = zip(what, keys, counts.tolist(), events.times.tolist(), strict=True)
+        ctx.collect(numpy.arange(len(events)), list(values))
+
+
 def records(kill_driver: bool, kill_worker: bool) -> list[Any]:
     result: list[Any] = []
     number = 0
@@ -105,9 +129,9 @@ def main(settings: dict[str, Any]) -> None:
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
         lambda view, _: view[2]
     )
+    views = environment.from_source(source, strategy, "views")
     events = (
-        environment.from_source(source, strategy, "views")
-        .key_by(lambda view: User(view[0]))
+        views.key_by(lambda view: User(view[0]))
         .process(
             CountViews(
                 settings.get("kill_at"),
@@ -123,7 +147,8 @@ def main(settings: dict[str, Any]) -> None:
         .sum(2)
         .uid("totals")
     )
-    for stream, name in ((events, "events"), (totals, "totals")):
+    columns = views.key_by(fields(0, 1)).process_columns(CountOnColumns()).uid("columns")
+    for stream, name in ((events, "events"), (totals, "totals"), (columns, "columns")):
         path = f"{settings['output']}/{name}"
         stream.sink_to(FileSink.for_row_format(path, Encoder.simple_string_encoder()).build())
     environment.execute("capping")

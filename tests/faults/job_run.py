@@ -19,6 +19,7 @@ from tests.slot.processes import slots_of
 
 TIMEOUT_S = 240
 COUNTS = 2 * 8 * 30
+OUTPUTS = ("events", "totals", "columns")
 
 
 class JobRun:
@@ -97,7 +98,7 @@ def run_to_the_end(folder: Path, restarts: int = 8, **settings: Any) -> int:
 
 
 def delivered(folder: Path) -> dict[str, list[str]]:
-    return {name: delivered_lines(folder / "output" / name) for name in ("events", "totals")}
+    return {name: delivered_lines(folder / "output" / name) for name in OUTPUTS}
 
 
 def in_order_of_keys(folder: Path) -> dict[str, list[str]]:

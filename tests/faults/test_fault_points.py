@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults]
 SEEDS = range(int(os.environ.get("MILLPOND_FAULT_SEEDS", "1")))
 DRIVER_POINTS = [point for point in POINTS if point.startswith("driver")]
 WORKER_POINTS = [point for point in POINTS if not point.startswith("driver")]
-LABELS = 2 * 128  # two keyed stages
+LABELS = 3 * 128  # three keyed stages
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = JobRun(folder)
     assert run.finish() == 0, run.output
     run.wait_until_nothing_runs()
-    assert len(delivered(folder)["events"]) == COUNTS
+    assert len(delivered(folder)["events"]) == len(delivered(folder)["columns"]) == COUNTS
     return folder
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy
+
 from millpond.common import Duration, Row, Types, WatermarkStrategy
 from millpond.datastream import (
     AggregateFunction,
@@ -25,6 +27,13 @@ from millpond.datastream import (
     RuntimeContext,
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
+)
+from millpond.datastream.columns import (
+    ColumnStateDescriptor,
+    KeyedColumnFunction,
+    KeyedColumns,
+    TimestampField,
+    fields,
 )
 from millpond.datastream.connectors.number_seq import NumberSequenceSource
 from millpond.datastream.state import (
@@ -478,3 +487,36 @@ def three_stages(env: StreamExecutionEnvironment) -> tuple[DataStream, DataStrea
         .uid("fan")
     )
     return fanned, aged, routed.get_side_output(LATE)
+
+
+class CapOnColumns(KeyedColumnFunction):
+    """How often a user has seen an ad within 5 s, on columns."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.counts = runtime_context.get_column_state(ColumnStateDescriptor("counts", Types.INT()))
+
+    def process_columns(self, events: KeyedColumns, ctx: KeyedColumnFunction.Context) -> None:
+        seen = ~events.fired
+        counts = self.counts.running_sum(events.rows, numpy.where(seen, 1, -1))
+        ctx.register_event_time_timers(seen, events.times[seen] + 5000)
+        results = zip(events.keys(seen), counts[seen].tolist(), strict=True)
+        ctx.collect(seen, [(*key, count) for key, count in results])
+
+
+def _seen_within_5_s() -> list[tuple[str, str, int]]:
+    """A view counts until the clock, 3 s and 1 ms behind the latest view, has reached its end."""
+    results, clock = [], -1
+    for number, (user, ad, time_ms) in enumerate(VIEWS):
+        before = [v for v in VIEWS[: number + 1] if v[:2] == (user, ad) and v[2] + 5000 > clock]
+        results.append((user, ad, len(before)))
+        clock = max(clock, time_ms - 3001)
+    return results
+
+
+@program(_seen_within_5_s())
+def function_on_columns(environment: StreamExecutionEnvironment) -> DataStream:
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(
+        Duration.of_seconds(3)
+    ).with_timestamp_assigner(TimestampField(2))
+    views = environment.from_collection(VIEWS).assign_timestamps_and_watermarks(strategy)
+    return views.key_by(fields(0, 1)).process_columns(CapOnColumns())

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pyarrow
 import pytest
 
 from millpond.common import Row
@@ -28,7 +29,7 @@ from millpond.runtime.task.frames import (
     encode_control,
     encode_frame,
 )
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.key_group_state import COLUMNS, KeyGroupState
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -78,12 +79,39 @@ def change_blob() -> bytes:
     return codec.encode(BlobKind.CHANGE, state.changes())
 
 
+def column_state(committed: bool) -> KeyGroupState:
+    """Three keys, one of which came, one of which went, since the last commit."""
+    state = KeyGroupState(0)
+    table = state.table(COLUMNS, StateKind.COLUMN)
+    table.declare("count", numpy.dtype("int32"), numpy.int32(0))
+    table.declare("mean", numpy.dtype("float64"), numpy.float64(0))
+    rows = table.rows_of([("ann", 1), ("bob", 2)])
+    table.put("count", rows, numpy.array([3, 4], numpy.int32))
+    table.put("mean", rows, numpy.array([0.5, 1.5]))
+    table.register(numpy.array([100, 200]), rows)
+    table.accept_call()
+    state.commit()
+    if not committed:
+        table.remove_fired(numpy.array([100]), rows[:1], 1)
+        table.put("count", rows[:1], numpy.int32(0))
+        table.put("mean", rows[:1], numpy.float64(0))
+        new = table.rows_of([("eve", 3)])
+        table.put("count", new, numpy.int32(1))
+        table.accept_call()
+        table.register(numpy.array([300]), new)
+        table.remove_timers({(200, int(rows[1]))})
+        table.release_rows()
+    return state
+
+
 BLOBS = {
-    "frame.v2": frame_blob,
+    "frame.v3": frame_blob,
     "control.v1": control_blob,
     "lane.v1": lane_blob,
     "change.v2": change_blob,
     "snapshot.v2": lambda: codec.encode(BlobKind.SNAPSHOT, a_state().snapshot()),
+    "columns-change.v2": lambda: codec.encode(BlobKind.CHANGE, column_state(False).changes()),
+    "columns-snapshot.v2": lambda: codec.encode(BlobKind.SNAPSHOT, column_state(True).snapshot()),
     "head.v1": lambda: codec.encode(BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 100, 30, 2, ())),
 }
 
@@ -98,12 +126,29 @@ def test_blobs_of_earlier_days_can_still_be_read(name: str) -> None:
     assert stored[:4] == now[:4] == b"MP" + bytes([codec.VERSIONS[kind], kind])
 
 
-@pytest.mark.parametrize("name", ["frame", "change"])
-def test_blob_of_a_format_that_is_gone_is_refused(name: str) -> None:
-    stored = (GOLDEN / f"{name}.v1.bin").read_bytes()
+@pytest.mark.parametrize(("name", "version"), [("frame", 1), ("frame", 2), ("change", 1)])
+def test_blob_of_a_format_that_is_gone_is_refused(name: str, version: int) -> None:
+    stored = (GOLDEN / f"{name}.v{version}.bin").read_bytes()
     kind = BlobKind(codec.kind_of(stored))
-    with pytest.raises(CorruptDataError, match="written in format 1, this release reads format 2"):
+    with pytest.raises(CorruptDataError, match=f"written in format {version}, this release reads"):
         codec.decode(kind, stored)
+
+
+def columns_bundle() -> Bundle:
+    columns = pyarrow.record_batch({"user": ["ann", "bob"], "seen_at": [7, 9]})
+    sequences = numpy.array([0, 1], numpy.int64)
+    return Bundle(columns, numpy.array([7, 9]), 5, PHASE_RECORD, sequences)
+
+
+def test_frame_of_columns_gives_them_back_also_one_of_earlier_days() -> None:
+    for blob in (
+        encode_frame(Frame(3, 7, Part(2, 0), 0, columns_bundle())),
+        (GOLDEN / "frame-of-columns.v3.bin").read_bytes(),
+    ):
+        bundle = decode_frame(blob).bundle
+        assert bundle.values.equals(columns_bundle().values)
+        assert bundle.timestamps.tolist() == [7, 9]
+        assert bundle.keys is None
 
 
 def test_frame_gives_its_records_back() -> None:

@@ -45,7 +45,7 @@ MAX_BATCH_RECORDS = Option(
     "millpond.batch.max-records", 2_000_000, "most records a source may give to one batch"
 )
 TARGET_BATCH_MS = Option(
-    "millpond.batch.target-ms", 5000, "batches grow up to this duration while input is waiting"
+    "millpond.batch.target-ms", 10_000, "batches grow up to this duration while input is waiting"
 )
 TRIGGER_INTERVAL_MS = Option(
     "millpond.batch.interval-ms", 0, "least time between the starts of two batches"

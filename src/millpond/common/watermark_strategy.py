@@ -66,7 +66,7 @@ class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
         output.emit_watermark(self.watermark)
 
     def watermarks(
-        self, timestamps: list[int], output: WatermarkOutput
+        self, timestamps: list[int] | NDArray[numpy.int64], output: WatermarkOutput
     ) -> NDArray[numpy.int64] | None:
         """`on_event` and `on_periodic_emit` for a whole column: the watermark before each record.
         None, and nothing done, if a number does not fit."""

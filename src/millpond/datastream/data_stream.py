@@ -14,6 +14,7 @@ from millpond.common.typeinfo import (
 )
 from millpond.common.watermark_strategy import WatermarkStrategy
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
+from millpond.datastream.columns import KeyedColumnFunction
 from millpond.datastream.connectors.base import Sink, TwoPhaseSink
 from millpond.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from millpond.datastream.functions import (
@@ -326,6 +327,16 @@ class KeyedStream(DataStream):
                 f"process on a keyed stream takes a KeyedProcessFunction, not {type(func).__name__}"
             )
         return self._add(OperatorKind.KEYED_PROCESS, "KEYED PROCESS", func, output_type)
+
+    def process_columns(
+        self, func: KeyedColumnFunction, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        """Beyond PyFlink: process many records at once (millpond.datastream.columns)."""
+        if not isinstance(func, KeyedColumnFunction):
+            raise TypeError(
+                f"process_columns takes a KeyedColumnFunction, not {type(func).__name__}"
+            )
+        return self._add(OperatorKind.KEYED_COLUMNS, "KEYED COLUMNS", func, output_type)
 
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         _require(func, ReduceFunction, "reduce")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.datastream.state import (
     AggregatingState,
@@ -22,6 +22,9 @@ from millpond.datastream.time_domain import TimeDomain
 from millpond.datastream.timerservice import TimerService
 from millpond.metrics.metricbase import MetricGroup
 from millpond.missing import module_getattr
+
+if TYPE_CHECKING:
+    from millpond.datastream.columns import ColumnState, ColumnStateDescriptor
 
 
 class KeyedStateStore(ABC):
@@ -73,6 +76,10 @@ class RuntimeContext(KeyedStateStore):
 
     @abstractmethod
     def get_metrics_group(self) -> MetricGroup: ...
+
+    @abstractmethod
+    def get_column_state(self, state_descriptor: ColumnStateDescriptor) -> ColumnState:
+        """Beyond PyFlink: state of a KeyedColumnFunction."""
 
 
 class Function(ABC):

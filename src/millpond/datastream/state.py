@@ -121,13 +121,14 @@ class MapState(State, Generic[K, V]):
 
 
 class StateKind(Enum):
-    """Which of the five keyed states a descriptor describes."""
+    """Which of the keyed states a descriptor describes. COLUMN is beyond PyFlink (columns.py)."""
 
     VALUE = "value"
     LIST = "list"
     MAP = "map"
     REDUCING = "reducing"
     AGGREGATING = "aggregating"
+    COLUMN = "column"
 
 
 class StateDescriptor(ABC):

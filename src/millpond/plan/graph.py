@@ -19,6 +19,7 @@ class OperatorKind(Enum):
     FILTER = "filter"
     PROCESS = "process"
     KEYED_PROCESS = "keyed_process"
+    KEYED_COLUMNS = "keyed_columns"
     REDUCE = "reduce"
     CO_MAP = "co_map"
     CO_FLAT_MAP = "co_flat_map"

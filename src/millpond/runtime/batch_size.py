@@ -7,8 +7,8 @@ much. When sources are empty the size does not matter: a batch starts with what 
 
 from __future__ import annotations
 
-_FIRST = 20_000
-_GROWTH = 20.0
+_FIRST = 50_000
+_GROWTH = 40.0
 _SHRINKAGE = 0.25
 
 

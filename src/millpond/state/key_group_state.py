@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from millpond.datastream.state import StateKind
 from millpond.errors import IncompatibleCheckpointError
 from millpond.runtime.task.timers import TimerQueue
-from millpond.state.tables import ListTable, MapTable, ValueTable, create_table
+from millpond.state.column_table import ColumnTable
+from millpond.state.tables import ListTable, MapTable, StateTable, ValueTable
+
+COLUMNS = "_columns"  # the name of the one table of a column function
+_TABLES: dict[StateKind, Callable[[], StateTable]] = {
+    StateKind.VALUE: ValueTable,
+    StateKind.LIST: ListTable,
+    StateKind.MAP: MapTable,
+    StateKind.REDUCING: ValueTable,
+    StateKind.AGGREGATING: ValueTable,
+    StateKind.COLUMN: ColumnTable,
+}
 
 
 class KeyGroupState:
@@ -15,7 +27,7 @@ class KeyGroupState:
 
     def __init__(self, key_group: int) -> None:
         self.key_group = key_group
-        self.tables: dict[str, ValueTable | ListTable | MapTable] = {}
+        self.tables: dict[str, StateTable] = {}
         self.kinds: dict[str, StateKind] = {}
         self.event_timers = TimerQueue()
         self.processing_timers = TimerQueue()
@@ -24,13 +36,18 @@ class KeyGroupState:
         known = self.kinds.get(name)
         if known is None:
             self.kinds[name] = kind
-            self.tables[name] = create_table(kind)
+            self.tables[name] = _TABLES[kind]()
         elif known is not kind:
             raise IncompatibleCheckpointError(
                 f"State '{name}' is stored as {known.value} state but declared as {kind.value} "
                 "state. Give the new state another name."
             )
         return self.tables[name]
+
+    def event_timer_count(self) -> int:
+        columns = self.tables.get(COLUMNS)
+        own = len(columns.timers) if isinstance(columns, ColumnTable) else 0
+        return len(self.event_timers) + own
 
     def is_empty(self) -> bool:
         return (

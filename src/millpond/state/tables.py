@@ -11,7 +11,6 @@ from itertools import chain, compress, islice
 from operator import itemgetter
 from typing import Any, Protocol
 
-from millpond.datastream.state import StateKind
 from millpond.runtime.task.columns import ConstantColumn, decode_list, encode_list
 
 
@@ -308,11 +307,3 @@ class MapTable:
 
     def is_empty(self) -> bool:
         return not self.data
-
-
-def create_table(kind: StateKind) -> ValueTable | ListTable | MapTable:
-    if kind is StateKind.LIST:
-        return ListTable()
-    if kind is StateKind.MAP:
-        return MapTable()
-    return ValueTable()

@@ -20,10 +20,10 @@ from millpond.runtime.task import changelog, codec
 from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.changelog import MemoryLogStore
+from millpond.runtime.task.column_task import make_task
 from millpond.runtime.task.frames import Part
 from millpond.runtime.task.key_groups import key_group_of, key_group_range, subtask_of
 from millpond.runtime.task.router import Router
-from millpond.runtime.task.task import Task
 from millpond.state.key_group_state import KeyGroupState
 from millpond.testing.direct import direct_environment
 
@@ -69,7 +69,7 @@ class Harness:
         self._selectors = {e.input_index: e.key_selector for e in exchanges}
         self._operator = root
         self._chain.open()
-        self._task = Task(self._chain)
+        self._task = make_task(self._chain)
         self._captured: list[tuple[tuple[int, int], Any, int | None]] = []
         self._sequence = 0
         self.output: list[tuple[Any, int | None] | Watermark] = []
@@ -132,7 +132,7 @@ class Harness:
         return self.side_outputs.get(tag.tag_id, [])
 
     def event_time_timers(self) -> int:
-        return sum(len(state.event_timers) for state in self._states.values())
+        return sum(state.event_timer_count() for state in self._states.values())
 
     def processing_time_timers(self) -> int:
         return sum(len(state.processing_timers) for state in self._states.values())

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+import pyarrow
+
 from millpond.common.serialization import Encoder
 from millpond.common.time import Duration
 from millpond.datastream.connectors.base import (
@@ -28,15 +30,18 @@ from millpond.datastream.connectors.base import (
     SplitWork,
     TwoPhaseSink,
 )
+from millpond.datastream.formats.csv import CsvReaderFormat
 from millpond.datastream.functions import RuntimeContext, SinkContext
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import MissingMethods, module_getattr
+from millpond.runtime.task.record_columns import as_list
 
 _UNFINISHED = ".inprogress"
 _QUIET_MS = (
     1000  # a monitored file that has not changed for this long, or two intervals, is complete
 )
 _BLOCK_BYTES = 256 * 1024
+_COLUMN_BLOCK_BYTES = 4 * 1024 * 1024
 _LINE_BYTES = 64  # a guess, to turn a limit of records into one of bytes, until a file is seen
 
 
@@ -171,19 +176,25 @@ class _FileEnumerator(SplitEnumerator):
 
 
 class FileSource(Source):
-    """Lines of text files. Bounded unless built with `monitor_continuously`."""
+    """Lines of text files, or records of CSV files. Bounded unless built with
+    `monitor_continuously`."""
 
     def __init__(
-        self, stream_format: StreamFormat, paths: tuple[str, ...], interval_ms: int | None
+        self,
+        stream_format: StreamFormat | CsvReaderFormat,
+        paths: tuple[str, ...],
+        interval_ms: int | None,
     ) -> None:
-        self._charset = stream_format.charset_name
+        self._format = stream_format
         self._paths = [_local_path(path) for path in paths]
         self._interval_ms = interval_ms
         self.bounded = interval_ms is None
         self.endless = interval_ms is not None
 
     @staticmethod
-    def for_record_stream_format(stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+    def for_record_stream_format(
+        stream_format: StreamFormat | CsvReaderFormat, *paths: str
+    ) -> FileSourceBuilder:
         return FileSourceBuilder(stream_format, paths)
 
     @staticmethod
@@ -196,39 +207,53 @@ class FileSource(Source):
         return _FileEnumerator(self._paths, self._interval_ms)
 
     def read(self, arguments: tuple[str, int, int]) -> Iterator[tuple[Any, int | None]]:
-        path, start, end = arguments
-        with open(path, "rb") as file:
-            file.seek(start)
-            while start < end:
-                line = file.readline()
-                if not line:
-                    raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
-                start += len(line)
-                yield line.rstrip(b"\r\n").decode(self._charset), None
+        for values, _ in self.read_many(arguments):
+            for value in as_list(values):
+                yield value, None
 
     def read_many(
         self, arguments: tuple[str, int, int]
-    ) -> Iterator[tuple[list[Any], list[int | None] | None]]:
-        if codecs.lookup(self._charset).name not in ("utf-8", "ascii", "iso8859-1"):
-            yield from super().read_many(arguments)
-            return
+    ) -> Iterator[tuple[list[Any] | pyarrow.RecordBatch, list[int | None] | None]]:
         path, start, end = arguments
-        with open(path, "rb") as file:
-            file.seek(start)
-            while start < end:
-                block = file.read(min(_BLOCK_BYTES, end - start))
-                block += file.readline() if len(block) < end - start else b""
-                if not block:
-                    raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
-                start += len(block)
-                lines = block.decode(self._charset).split("\n")
+        stream_format = self._format
+        if isinstance(stream_format, CsvReaderFormat):
+            if start == 0 and stream_format.has_header:
+                with open(path, "rb") as file:
+                    start = len(file.readline())
+            for block in _whole_lines(path, start, end, _COLUMN_BLOCK_BYTES):
+                columns = stream_format.read(block)
+                if columns is not None:
+                    yield columns, None
+            return
+        charset = stream_format.charset_name
+        if codecs.lookup(charset).name in ("utf-8", "ascii", "iso8859-1"):
+            for block in _whole_lines(path, start, end, _BLOCK_BYTES):
+                lines = block.decode(charset).split("\n")
                 if not lines[-1]:
                     lines.pop()  # what follows the last line end
                 yield [line.rstrip("\r") for line in lines] if b"\r" in block else lines, None
+            return
+        for line in _whole_lines(path, start, end, 1):
+            yield [line.rstrip(b"\r\n").decode(charset)], None
+
+
+def _whole_lines(path: str, start: int, end: int, size: int) -> Iterator[bytes]:
+    """Blocks of about `size` bytes that end at line ends."""
+    with open(path, "rb") as file:
+        file.seek(start)
+        while start < end:
+            block = file.read(min(size, end - start))
+            block += file.readline() if len(block) < end - start else b""
+            if not block:
+                raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
+            start += len(block)
+            yield block
 
 
 class FileSourceBuilder(MissingMethods):
-    def __init__(self, stream_format: StreamFormat, paths: tuple[str, ...]) -> None:
+    def __init__(
+        self, stream_format: StreamFormat | CsvReaderFormat, paths: tuple[str, ...]
+    ) -> None:
         self._format = stream_format
         self._paths = paths
         self._interval_ms: int | None = None

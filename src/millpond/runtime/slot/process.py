@@ -35,7 +35,13 @@ from millpond.errors import (
 from millpond.runtime import fault_points
 from millpond.runtime.slot.garbage import IdleCollector
 from millpond.runtime.slot.lifecycle import SlotLife, SlotState
-from millpond.runtime.slot.protocol import Connection, ConnectionLost, MessageKind, same_user
+from millpond.runtime.slot.protocol import (
+    BEFORE_ALL_TASKS,
+    Connection,
+    ConnectionLost,
+    MessageKind,
+    same_user,
+)
 from millpond.runtime.slot.settings import SlotSettings
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.frames import Row
@@ -91,7 +97,7 @@ class Slot:
         self._lock = threading.Condition()
         self._owner: Connection | None = None
         self._next_owners: deque[Connection] = deque()
-        self._newest_attempt = -1
+        self._newest_attempt = BEFORE_ALL_TASKS
         self._used_at_s = time.monotonic()
         self._ending = False
         self._garbage = IdleCollector()

@@ -34,6 +34,8 @@ _HEADER = struct.Struct("<2sBBIQ")
 _SENT_TOGETHER = 64 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
+BEFORE_ALL_TASKS = -1  # a task attempt that every other one is newer than
+
 
 class MessageKind(IntEnum):
     HELLO = 1  # relay: {run, generation, attempt}

@@ -45,10 +45,15 @@ def archive_path(java: Java) -> Path:
 
     text = f"{java.executable}|{java.version}|{pyspark.__version__}|{class_path()}"
     name = f"spark-{pyspark.__version__}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.jsa"
+    return prepared_folder() / name
+
+
+def prepared_folder() -> Path:
+    """Where what is made once for this Python lives."""
     if sys.prefix != sys.base_prefix:
-        return Path(sys.prefix) / "share" / "millpond" / name
+        return Path(sys.prefix) / "share" / "millpond"
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(cache) / "millpond" / name
+    return Path(cache) / "millpond"
 
 
 def java_options(java: Java) -> str:

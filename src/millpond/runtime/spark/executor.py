@@ -14,6 +14,8 @@ committed the batch before by then, nothing is polled, and an idle job costs not
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -141,12 +143,16 @@ class SparkExecutor:
     def _run_query(self) -> None:
         from pyspark.errors import PySparkException
 
-        query = self._start_query()
+        session = job_session(self._session, self._plan.parallelism)
+        waker = threading.Thread(target=self._wake_workers, args=(session,), daemon=True)
+        waker.start()
+        query = self._start_query(session)
         try:
             query.awaitTermination()
         except PySparkException as problem:
             if self._failure is None:
                 self._failure = problem
+        waker.join()
         failure = self._failure
         if failure is None:
             raise JobExecutionError(
@@ -156,8 +162,19 @@ class SparkExecutor:
         if not isinstance(failure, _Ended):
             raise explain(failure) from None
 
-    def _start_query(self) -> Any:
-        session, job = job_session(self._session, self._plan.parallelism), self._job
+    def _wake_workers(self, session: Any) -> None:
+        """Python processes and slots start while Spark still prepares the query. On a cluster nobody
+        knows yet where they will be needed."""
+        if not session.sparkContext.master.startswith("local"):
+            return
+        job, count = self._job, self._plan.parallelism
+        with contextlib.suppress(Exception):  # whatever is wrong, the query will meet it and tell
+            session.range(0, count, 1, count).mapInArrow(
+                lambda batches: _wake(job, batches), SCHEMA
+            ).collect()
+
+    def _start_query(self, session: Any) -> Any:
+        job = self._job
         rows = (
             session.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", job.lanes)
@@ -220,6 +237,13 @@ def explain(failure: BaseException) -> Exception:
         return found
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
     return JobExecutionError("The job failed in Spark: " + "\n".join(lines[:25]))
+
+
+def _wake(job: JobRef, batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for partition in batch.column(0).to_pylist():
+            job.wake(partition)
+    return iter(())
 
 
 def _heads(job: JobRef, batches: Iterator[Any]) -> Iterator[Any]:

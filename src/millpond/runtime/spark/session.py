@@ -19,6 +19,7 @@ from millpond.common.configuration import Configuration
 from millpond.errors import SetupError
 from millpond.runtime.spark import class_archive
 from millpond.runtime.spark.java import find_java
+from millpond.runtime.spark.worker_python import worker_python
 
 MIN_SPARK = (4, 3, 0)
 _STATE_STORE = "spark.sql.streaming.stateStore"
@@ -139,6 +140,7 @@ def _start_session(configuration: Configuration) -> Any:
         conf.setIfMissing(key, value)
     if master is not None and master.startswith("local"):
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
+        conf.setIfMissing("spark.shuffle.compress", "false")  # there is no network in between
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
         options_ = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
         conf.setIfMissing("spark.driver.extraJavaOptions", options_.strip())
@@ -149,7 +151,8 @@ def _start_session(configuration: Configuration) -> Any:
     for key in configuration.key_set():
         if key.startswith("spark."):
             conf.set(key, configuration.get_string(key, ""))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    local = master is not None and master.startswith("local")
+    os.environ["PYSPARK_PYTHON"] = worker_python() if local else sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if submitted:
         context = SparkContext(conf=conf)

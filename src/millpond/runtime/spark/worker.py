@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from millpond.errors import MillpondError, ProgramError, UserFunctionError
 from millpond.runtime import fault_points
 from millpond.runtime.slot.process import missing_module
+from millpond.runtime.slot.protocol import BEFORE_ALL_TASKS
 from millpond.runtime.slot.relay import Relay
 from millpond.runtime.slot.settings import SlotSettings
 from millpond.runtime.task.batch import LanePlan
@@ -61,6 +62,14 @@ class JobRef:
         return Relay(
             self.slots, context.partitionId(), context.taskAttemptId(), self.blob, self.attempt
         )
+
+    def wake(self, partition: int) -> None:
+        """Let whoever will do a partition's work start, and load the job, before there is any."""
+        if self.slots is None:
+            _InWorker(self)
+        else:
+            # Older than any task: whoever comes with work takes over.
+            Relay(self.slots, partition, BEFORE_ALL_TASKS, self.blob, self.attempt).close()
 
 
 class Runner(Protocol):

@@ -17,13 +17,15 @@ import numpy
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.runtime.task.codec import thaw_all
 from millpond.runtime.task.columns import Numbers, concatenate, take_list
+from millpond.runtime.task.record_columns import Values, as_list, cut, join, take
 
 PHASE_BEFORE, PHASE_RECORD, PHASE_EVENT_TIMER, PHASE_AFTER = range(4)
 Place = tuple[int, int, int]
 
 
 class Bundle:
-    """`timestamps` is None if no record has one; `clocks` and `phases` are one number if all are
+    """`values` are a list or columns (record_columns.py). `timestamps` is None if no record has one, else a
+    list or an array; `clocks` and `phases` are one number if all are
     equal. `keys` and `inputs` are set where a task takes records in: keys of a keyed stream, and the
     number of the input if there are two."""
 
@@ -31,8 +33,8 @@ class Bundle:
 
     def __init__(
         self,
-        values: list[Any],
-        timestamps: list[int | None] | None,
+        values: Values,
+        timestamps: list[int | None] | Numbers | None,
         clocks: int | Numbers,
         phases: int | Numbers,
         sequences: Numbers,
@@ -50,16 +52,16 @@ class Bundle:
     def __len__(self) -> int:
         return len(self.values)
 
-    def with_values(self, values: list[Any]) -> Bundle:
+    def with_values(self, values: Values) -> Bundle:
         """The same records with other values."""
         return Bundle(values, self.timestamps, self.clocks, self.phases, self.sequences)
 
-    def take(self, positions: list[int], values: list[Any]) -> Bundle:
+    def take(self, positions: list[int] | Numbers, values: Values) -> Bundle:
         """`values` in the places of the records at `positions`, one each."""
-        order = numpy.array(positions, numpy.int64)
+        order = numpy.asarray(positions, numpy.int64)
         return Bundle(
             values,
-            None if self.timestamps is None else take_list(self.timestamps, order),
+            None if self.timestamps is None else take(self.timestamps, order),
             self.clocks if isinstance(self.clocks, int) else self.clocks[order],
             self.phases if isinstance(self.phases, int) else self.phases[order],
             self.sequences[order],
@@ -68,8 +70,8 @@ class Bundle:
     def reordered(self, order: Numbers) -> Bundle:
         """The same records in another order."""
         return Bundle(
-            take_list(self.values, order),
-            None if self.timestamps is None else take_list(self.timestamps, order),
+            take(self.values, order),
+            None if self.timestamps is None else take(self.timestamps, order),
             self.clocks if isinstance(self.clocks, int) else self.clocks[order],
             self.phases if isinstance(self.phases, int) else self.phases[order],
             self.sequences[order],
@@ -80,7 +82,7 @@ class Bundle:
     def piece(self, start: int, end: int) -> Bundle:
         """Records start .. end - 1."""
         return Bundle(
-            self.values[start:end],
+            cut(self.values, start, end),
             None if self.timestamps is None else self.timestamps[start:end],
             self.clocks if isinstance(self.clocks, int) else self.clocks[start:end],
             self.phases if isinstance(self.phases, int) else self.phases[start:end],
@@ -125,12 +127,14 @@ class Bundle:
         lengths = [len(bundle) for bundle in bundles]
         timestamps = keys = None
         if any(bundle.timestamps is not None for bundle in bundles):
-            timestamps = concatenate([b.timestamps or [None] * len(b) for b in bundles])
+            timestamps = join(
+                [[None] * len(b) if b.timestamps is None else b.timestamps for b in bundles]
+            )
         if bundles[0].keys is not None:
             keys = concatenate([bundle.keys or [] for bundle in bundles])
         inputs = _join_numbers([bundle.inputs for bundle in bundles], lengths)
         return Bundle(
-            concatenate([bundle.values for bundle in bundles]),
+            join([bundle.values for bundle in bundles]),
             timestamps,
             _join_numbers([bundle.clocks for bundle in bundles], lengths),
             _join_numbers([bundle.phases for bundle in bundles], lengths),
@@ -141,10 +145,10 @@ class Bundle:
 
     def open_values(self) -> list[Any]:
         """Values a function may have: copies of those that were put to rest."""
-        return thaw_all(self.values)
+        return thaw_all(as_list(self.values))
 
     def each_timestamp(self) -> Iterable[int | None]:
-        return itertools.repeat(None) if self.timestamps is None else self.timestamps
+        return itertools.repeat(None) if self.timestamps is None else as_list(self.timestamps)
 
     def each_watermark(self) -> Iterable[int]:
         """The event-time clock a function sees at each record: a timer for t fires with it at t,

@@ -4,7 +4,7 @@ Layout of every blob (little endian):
 
     offset  size  content
     0       2     magic "MP"
-    2       1     version of the kind's format: 2 for frame, change and snapshot, 1 for the others
+    2       1     version of the kind's format: 3 for frame, 2 for change and snapshot, 1 for the others
     3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
                   8 batch plan, 9 epoch
     4       4     CRC-32 of the payload
@@ -47,9 +47,10 @@ class BlobKind(IntEnum):
     EPOCH = 9
 
 
-# Version 2: columns (columns.py) instead of one pickled object per record or entry.
+# Version 2: columns (columns.py) instead of one pickled object per record or entry. Version 3 of frames:
+# values may be Arrow columns.
 VERSIONS = dict.fromkeys(BlobKind, 1) | {
-    BlobKind.FRAME: 2,
+    BlobKind.FRAME: 3,
     BlobKind.CHANGE: 2,
     BlobKind.SNAPSHOT: 2,
 }
@@ -151,8 +152,10 @@ def freeze(value: Any) -> Any:
     return value if type(value) in _ATOMS or is_immutable(value) else Frozen(dumps(value))
 
 
-def freeze_all(values: list[Any]) -> list[Any]:
-    """`freeze` for a whole column: the list itself if there is nothing to freeze."""
+def freeze_all(values: Any) -> Any:
+    """`freeze` for a whole list: the list itself if there is nothing to freeze. Columns are immutable."""
+    if not isinstance(values, list):
+        return values
     types = set(map(type, values))
     if types <= _ATOMS:
         return values

@@ -12,13 +12,15 @@ from millpond.datastream.functions import (
     ProcessFunction,
     RuntimeContext,
 )
-from millpond.datastream.state import StateDescriptor
+from millpond.datastream.state import StateDescriptor, StateKind
 from millpond.datastream.time_domain import TimeDomain
 from millpond.datastream.timerservice import TimerService
 from millpond.errors import ProgramError
 from millpond.metrics.metricbase import MetricGroup
+from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.metric_group import TaskMetricGroup, TaskMetrics
+from millpond.state.column_state import ColumnStateHandle
 from millpond.state.handles import HANDLES, CurrentKey
 from millpond.state.key_group_state import KeyGroupState
 
@@ -169,11 +171,21 @@ class TaskRuntimeContext(RuntimeContext):
     def get_aggregating_state(self, state_descriptor: Any) -> Any:
         return self._handle(state_descriptor)
 
+    def get_column_state(self, state_descriptor: Any) -> Any:
+        return self._handle(state_descriptor)
+
     def _handle(self, descriptor: StateDescriptor) -> Any:
         if not self._keyed:
             raise ProgramError(
                 f"Operator '{self._operator.name}' asks for state '{descriptor.name}', but keyed "
                 "state needs a keyed stream: call key_by(...) before it."
+            )
+        by_columns = self._operator.kind is OperatorKind.KEYED_COLUMNS
+        if by_columns != (descriptor.kind is StateKind.COLUMN):
+            raise ProgramError(
+                f"Operator '{self._operator.name}' asks for {descriptor.kind.value} state "
+                f"'{descriptor.name}', but a KeyedColumnFunction has column states only, and no other "
+                "function has them."
             )
         known = self._states.get(descriptor.name)
         if known is not None:
@@ -183,7 +195,8 @@ class TaskRuntimeContext(RuntimeContext):
                     f"as {known[0].kind.value} and as {descriptor.kind.value}."
                 )
             return known[1]
-        handle = HANDLES[descriptor.kind](descriptor, self._clock.current)
+        make: Any = ColumnStateHandle if by_columns else HANDLES[descriptor.kind]
+        handle = make(descriptor, self._clock.current)
         self._states[descriptor.name] = (descriptor, handle)
         self._clock.bound.append(handle)
         if self._clock.state is not None:

@@ -4,8 +4,9 @@
 
 Payloads (see codec.py for the envelope):
     frame    (exchange or sink, source task, part, number, values, timestamps, keys, clocks, phases,
-              sequences): lists of values and keys, `timestamps` None or a list; the last three are
-              columns (columns.py); clocks and phases are one number if all are equal
+              sequences): `values` a list, or (schema, batch) in Arrow's IPC format; `keys` a list, None
+              if the values tell; `timestamps` None, a list, or a column; the last three are columns
+              (columns.py); clocks and phases are one number if all are equal
     control  (processing time, start or None, ends, whether it is the last batch)
     meta     a dict, see `meta_row`
 
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy
+import pyarrow
 
 from millpond.runtime.task import codec
 from millpond.runtime.task.bundle import Bundle
@@ -29,6 +31,7 @@ from millpond.runtime.task.columns import (
     decode_column,
     numbers_of,
 )
+from millpond.runtime.task.record_columns import Values, is_columns
 
 SINK_LEVEL = 127
 Row = tuple[int, int, bytes]
@@ -86,8 +89,8 @@ def encode_frame(frame: Frame) -> bytes:
             frame.source_task,
             tuple(frame.part),
             frame.number,
-            bundle.values,
-            bundle.timestamps,
+            _encode_values(bundle.values),
+            _encode_numbers(bundle.timestamps),
             bundle.keys,
             _encode_numbers(bundle.clocks),
             _encode_numbers(bundle.phases),
@@ -96,12 +99,25 @@ def encode_frame(frame: Frame) -> bytes:
     )
 
 
-def _encode_numbers(numbers: int | Numbers) -> Any:
-    return numbers if isinstance(numbers, int) else IntColumn(numbers).encode()
+def _encode_values(values: Values) -> Any:
+    if not is_columns(values):
+        return values
+    return values.schema.serialize().to_pybytes(), values.serialize().to_pybytes()
 
 
-def _decode_numbers(encoded: Any) -> int | Numbers:
-    return encoded if isinstance(encoded, int) else numbers_of(decode_column(encoded))
+def _decode_values(encoded: Any) -> Values:
+    if isinstance(encoded, list):
+        return encoded
+    schema, batch = map(pyarrow.py_buffer, encoded)
+    return pyarrow.ipc.read_record_batch(batch, pyarrow.ipc.read_schema(schema))
+
+
+def _encode_numbers(numbers: Any) -> Any:
+    return IntColumn(numbers).encode() if isinstance(numbers, numpy.ndarray) else numbers
+
+
+def _decode_numbers(encoded: Any) -> Any:
+    return numbers_of(decode_column(encoded)) if isinstance(encoded, tuple) else encoded
 
 
 def decode_frame(blob: bytes) -> Frame:
@@ -109,11 +125,11 @@ def decode_frame(blob: bytes) -> Frame:
         codec.decode(BlobKind.FRAME, blob)
     )
     bundle = Bundle(
-        values,
-        timestamps,
+        _decode_values(values),
+        _decode_numbers(timestamps),
         _decode_numbers(clocks),
         _decode_numbers(phases),
-        _decode_numbers(sequences),  # type: ignore[arg-type]
+        _decode_numbers(sequences),
         keys,
     )
     return Frame(target, source_task, Part(*part), number, bundle)

@@ -23,6 +23,8 @@ from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.changelog import CachedState, LogStore
 from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.column_task import ColumnTask, make_task
+from millpond.runtime.task.field_keys import keys_in
 from millpond.runtime.task.frames import (
     Control,
     Frame,
@@ -39,6 +41,7 @@ from millpond.runtime.task.frames import (
 from millpond.runtime.task.key_groups import subtask_of
 from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.operators import user_error
+from millpond.runtime.task.record_columns import Values
 from millpond.runtime.task.router import Router
 from millpond.runtime.task.task import Task
 from millpond.runtime.task.task_valve import advance
@@ -58,9 +61,11 @@ class JobHost:
         self._attempt = attempt
         self.plan: JobPlan = codec.loads(blob)
         self._frame_records: int = self.plan.settings["frame_records"]
-        self._tasks: dict[tuple[int, int], Task] = {}
+        self._tasks: dict[tuple[int, int], Task | ColumnTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
         self.in_last_batch = False
+        if any(op.kind is OperatorKind.KEYED_COLUMNS for op in self.plan.operators.values()):
+            import pyarrow.compute  # noqa: F401 (slow to import; better now than in the first batch)
 
     # --- heads -----------------------------------------------------------------------------------
 
@@ -83,7 +88,7 @@ class JobHost:
             self.close_level(0)
 
     def _run_split(
-        self, task: Task, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
+        self, task: Task | ColumnTask, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
     ) -> Iterator[Row]:
         chain, router = task.chain, task.chain.router
         router.begin(Part(chain.task.root, split.split), chain.subtask)
@@ -120,10 +125,10 @@ class JobHost:
     @staticmethod
     def _read(
         source: Source, arguments: Any, chain: OperatorChain
-    ) -> Iterator[tuple[list[Any], list[int | None] | None]]:
+    ) -> Iterator[tuple[Values, list[int | None] | None]]:
         try:
             for values, timestamps in source.read_many(arguments):
-                if values:
+                if len(values):
                     yield values, timestamps
         except Exception as problem:
             action = "reading the source"
@@ -192,7 +197,7 @@ class JobHost:
 
     def _run_task(
         self,
-        task: Task,
+        task: Task | ColumnTask,
         state: KeyGroupState,
         number: int,
         frames: list[Frame],
@@ -211,6 +216,9 @@ class JobHost:
         exchanges = self.plan.exchanges
         bundle = merge(frames, lambda frame: exchanges[frame.target].input_index)
         if bundle is not None:
+            if plan.keyed and bundle.keys is None:
+                selector = exchanges[plan.inputs[0].exchange].key_selector
+                bundle.keys = keys_in(bundle.values, selector)
             task.run(bundle, end_clock)
         task.advance_watermark(end_clock)
         task.advance_processing_time(now_ms, after_records=True)
@@ -261,14 +269,15 @@ class JobHost:
 
     # --- life cycle ------------------------------------------------------------------------------
 
-    def _task(self, plan: TaskPlan, subtask: int) -> Task:
+    def _task(self, plan: TaskPlan, subtask: int) -> Task | ColumnTask:
         task = self._tasks.get((plan.id, subtask))
         if task is None:
             own: JobPlan = codec.loads(self._blob)
             own_plan = own.tasks[plan.id]
             router = Router(own, own_plan, self._frame_records)
-            task = Task(OperatorChain(own, own_plan, subtask, router, self._attempt))
-            task.chain.open()
+            chain = OperatorChain(own, own_plan, subtask, router, self._attempt)
+            task = make_task(chain)
+            chain.open()
             self._tasks[plan.id, subtask] = task
         return task
 
@@ -285,7 +294,7 @@ class JobHost:
 
 
 @contextmanager
-def _reset_on_failure(task: Task) -> Iterator[None]:
+def _reset_on_failure(task: Task | ColumnTask) -> Iterator[None]:
     """A task outlives a failed attempt, and whoever drives it may stop half-way."""
     try:
         yield

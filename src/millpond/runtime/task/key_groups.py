@@ -110,13 +110,22 @@ def key_groups_of(keys: list[Any], max_parallelism: int) -> Numbers | None:
             hashes = list(map(zlib.crc32, map(str.encode, keys)))
             code = numpy.array(hashes, numpy.uint32)
         elif kinds == {int}:
-            numbers = numpy.array(keys, numpy.int64)
-            code = (numbers ^ (numbers >> 32)).astype(numpy.uint32)
+            code = hashes_of_integers(numpy.array(keys, numpy.int64))
         else:
             return None
     except (UnicodeEncodeError, OverflowError):
         return None
-    # What follows is murmur_mix, in 32 bits.
+    return key_groups_of_hashes(code, max_parallelism)
+
+
+def hashes_of_integers(numbers: Numbers) -> NDArray[numpy.uint32]:
+    """`stable_hash` of each."""
+    return (numbers ^ (numbers >> 32)).astype(numpy.uint32)
+
+
+def key_groups_of_hashes(hashes: NDArray[numpy.uint32], max_parallelism: int) -> Numbers:
+    """`murmur_mix` of each, in 32 bits, and the key group."""
+    code = hashes.copy()
     code *= numpy.uint32(0xCC9E2D51)
     code = (code << numpy.uint32(15)) | (code >> numpy.uint32(17))
     code *= numpy.uint32(0x1B873593)

@@ -43,6 +43,19 @@ class TaskMetrics:
         self.gauges: dict[str, Callable[[], int]] = {}
         self.distributions: dict[str, _Distribution] = {}
 
+    def mark(self) -> tuple[Any, ...]:
+        """Where all metrics stand, for `back_to`."""
+        counts = [(count, count.total, count.unsent) for count in self.counts.values()]
+        return counts, [(d, len(d.values)) for d in self.distributions.values()]
+
+    def back_to(self, mark: tuple[Any, ...]) -> None:
+        """Forget what was counted since `mark`."""
+        counts, distributions = mark
+        for count, total, unsent in counts:
+            count.total, count.unsent = total, unsent
+        for distribution, length in distributions:
+            del distribution.values[length:]
+
     def take(self) -> dict[str, tuple[str, Any]]:
         """name -> (kind, value) of everything that changed since the last call."""
         taken: dict[str, tuple[str, Any]] = {}

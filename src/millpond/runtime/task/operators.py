@@ -21,8 +21,9 @@ from millpond.errors import MillpondError, TypeMismatchError, UserFunctionError
 from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.bundle import Bundle
-from millpond.runtime.task.codec import freeze, thaw, thaw_all
+from millpond.runtime.task.codec import freeze, thaw_all
 from millpond.runtime.task.context import FunctionContext, TaskClock, TaskRuntimeContext
+from millpond.runtime.task.record_columns import Values, as_list
 from millpond.runtime.task.rolling import roll
 
 Emit = Callable[[Bundle], None]
@@ -101,24 +102,23 @@ class Operator:
         """Takes (time, context) when a timer of the current key fires, and returns results."""
         return lambda time_ms, context: None
 
-    def checked(self, results: list[Any]) -> list[Any]:
+    def checked(self, results: Values) -> Values:
         """Results after the type check of the main output."""
         return self._conform(results, self._check, "emitting a result")
 
-    def check_side(self, tag: str, values: list[Any]) -> list[Any]:
+    def check_side(self, tag: str, values: Values) -> Values:
         action = f"emitting to side output '{tag}'"
         return self._conform(values, self._tag_checks.get(tag), action)
 
-    def _conform(
-        self, values: list[Any], check: Callable[[Any], Any] | None, action: str
-    ) -> list[Any]:
+    def _conform(self, values: Values, check: Callable[[Any], Any] | None, action: str) -> Values:
         if check is None:
             return values
+        opened = thaw_all(as_list(values))
         conforming: list[Any] = []
         try:
-            conforming.extend(map(check, thaw_all(values)))
+            conforming.extend(map(check, opened))
         except TypeMismatchError as mismatch:
-            raise self.failed(mismatch, action, thaw(values[len(conforming)])) from None
+            raise self.failed(mismatch, action, opened[len(conforming)]) from None
         return conforming
 
     def failed(self, problem: BaseException, action: str, record: Any) -> MillpondError:
@@ -280,6 +280,10 @@ class KeyedProcessOperator(ProcessOperator):
         return self.plan.function.on_timer  # type: ignore[no-any-return]
 
 
+class KeyedColumnsOperator(Operator):
+    """Always the root of a task, and driven by a ColumnTask."""
+
+
 class CoMapOperator(Operator):
     action = "map1 or map2"
 
@@ -401,6 +405,7 @@ OPERATORS: dict[OperatorKind, type[Operator]] = {
     OperatorKind.FILTER: FilterOperator,
     OperatorKind.PROCESS: ProcessOperator,
     OperatorKind.KEYED_PROCESS: KeyedProcessOperator,
+    OperatorKind.KEYED_COLUMNS: KeyedColumnsOperator,
     OperatorKind.REDUCE: ReduceOperator,
     OperatorKind.CO_MAP: CoMapOperator,
     OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy
+from numpy.typing import NDArray
 
 from millpond.datastream.aggregations import Aggregation
 from millpond.runtime.task.columns import Numbers
@@ -59,6 +60,35 @@ def roll(
     return rolled
 
 
+def running(
+    aggregation: Aggregation,
+    numbers: NDArray[Any],
+    starts: Numbers,
+    before: NDArray[Any],
+) -> NDArray[Any]:
+    """The aggregate along each group of a column that is sorted by group, going on from what each group
+    had before: exactly as if done one by one."""
+    lengths = numpy.diff(starts, append=len(numbers))
+    if numbers.dtype.kind == "i":
+        wide = numbers.astype(numpy.int64)
+        low, high = int(wide.min()), int(wide.max())
+        if max(-low, high) < _LIMIT:
+            within = _running(aggregation, wide, starts)
+            old = numpy.repeat(before.astype(numpy.int64), lengths)
+            if within is not None and max(-int(old.min()), int(old.max())) < _LIMIT:
+                return _joined(aggregation, within, old, numpy.ones(len(old), bool))
+    step = {
+        Aggregation.SUM: numpy.add,
+        Aggregation.MAX: numpy.maximum,
+        Aggregation.MIN: numpy.minimum,
+    }[aggregation]
+    results = numpy.empty(len(numbers), numpy.result_type(numbers, before))
+    for start, length, old in zip(starts.tolist(), lengths.tolist(), before, strict=True):
+        whole = numpy.concatenate([[old], numbers[start : start + length]])
+        results[start : start + length] = step.accumulate(whole)[1:]
+    return results
+
+
 def _integers(values: list[Any], position: int) -> Numbers | None:
     """The aggregated field of all records, if it is an integer in each and far from 64 bits."""
     kinds = set(map(type, values))
@@ -100,7 +130,7 @@ def _running(aggregation: Aggregation, numbers: Numbers, starts: Numbers) -> Num
 
 
 def _joined(
-    aggregation: Aggregation, running: Numbers, old: Numbers, has_old: numpy.typing.NDArray[Any]
+    aggregation: Aggregation, running: Numbers, old: Numbers, has_old: NDArray[Any]
 ) -> Numbers:
     if aggregation is Aggregation.SUM:
         return running + old

@@ -7,21 +7,24 @@ from typing import Any
 
 import numpy
 
+from millpond.datastream.columns import FieldKeySelector
 from millpond.datastream.functions import KeySelector, Partitioner
 from millpond.errors import ProgramError
 from millpond.plan.graph import Exchange, ExchangeKind
 from millpond.plan.physical import ExchangePlan, JobPlan, SinkPlan, TaskPlan
 from millpond.runtime.task.bundle import Bundle
-from millpond.runtime.task.codec import freeze_all
+from millpond.runtime.task.codec import freeze_all, thaw_all
 from millpond.runtime.task.columns import Numbers
+from millpond.runtime.task.field_keys import key_groups_in
 from millpond.runtime.task.frames import SINK_LEVEL, Frame, Part, Row, encode_frame
 from millpond.runtime.task.key_groups import key_group_of, key_groups_of, murmur_mix
 from millpond.runtime.task.labels import make_label
+from millpond.runtime.task.record_columns import Values, as_list, is_columns
 
 _KEY_CACHE_LIMIT = 1_000_000
 _PENDING_FRAMES = 32  # records are held back until they fill this many frames
 # values -> (keys or None, the label of each value; None: every label)
-Choose = Callable[[list[Any]], tuple["list[Any] | None", "int | Numbers | None"]]
+Choose = Callable[[Values], tuple["list[Any] | None", "int | Numbers | None"]]
 
 
 class Router:
@@ -74,6 +77,8 @@ class Router:
         choose = self._chooser(
             exchange.kind, exchange.key_selector, exchange.partitioner, target.labels, where
         )
+        if derives_keys(target, exchange):
+            choose = _field_key_chooser(exchange.key_selector, target.labels, choose)
         return self._outlet(target.level, exchange.id, labels, choose).send
 
     def sink_sender(self, sink: SinkPlan, exchange: Exchange) -> Callable[[Bundle], None]:
@@ -157,7 +162,7 @@ class _Outlet:
         self._numbers: dict[tuple[int, Part], int] = {}
 
     def send(self, bundle: Bundle) -> None:
-        keys, labels = self._choose(bundle.open_values())
+        keys, labels = self._choose(bundle.values)
         if self._part != self._router.part:
             self.flush()
             self._part = self._router.part
@@ -208,7 +213,8 @@ def _key_chooser(selector: Any, max_parallelism: int) -> Choose:
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
     groups = _KeyGroups(max_parallelism)
 
-    def choose(values: list[Any]) -> tuple[list[Any], Numbers]:
+    def choose(given: Values) -> tuple[list[Any], Numbers]:
+        values = thaw_all(as_list(given))
         try:
             keys = list(map(get_key, values))
             numbers = key_groups_of(keys, max_parallelism)
@@ -220,6 +226,23 @@ def _key_chooser(selector: Any, max_parallelism: int) -> Choose:
             _find_bad_key(values, get_key, max_parallelism)
             raise
         return freeze_all(keys), numbers
+
+    return choose
+
+
+def derives_keys(task: TaskPlan, exchange: ExchangePlan) -> bool:
+    """True if a task finds the keys in the records, so that they need not travel."""
+    return isinstance(exchange.key_selector, FieldKeySelector) and len(task.inputs) == 1
+
+
+def _field_key_chooser(
+    selector: FieldKeySelector, max_parallelism: int, by_record: Choose
+) -> Choose:
+    def choose(values: Values) -> tuple[list[Any] | None, int | Numbers | None]:
+        numbers = None
+        if is_columns(values):
+            numbers = key_groups_in(values, selector, max_parallelism)
+        return None, by_record(values)[1] if numbers is None else numbers
 
     return choose
 
@@ -266,9 +289,9 @@ def _custom_chooser(selector: Any, partitioner: Any, count: int, where: str) -> 
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
     partition = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
 
-    def choose(values: list[Any]) -> tuple[None, Numbers]:
+    def choose(values: Values) -> tuple[None, Numbers]:
         numbers = []
-        for value in values:
+        for value in thaw_all(as_list(values)):
             try:
                 number = partition(get_key(value), count)
                 if not 0 <= number < count:

@@ -16,12 +16,14 @@ from millpond.common.watermark_strategy import (
     WatermarkOutput,
     WatermarkStrategy,
 )
+from millpond.datastream.columns import TimestampField
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.context import TaskClock
 from millpond.runtime.task.frames import Part
 from millpond.runtime.task.operators import Operator
+from millpond.runtime.task.record_columns import as_list, is_columns, numbers_in
 from millpond.runtime.task.router import Router
 
 
@@ -69,12 +71,18 @@ class WatermarkOperator(Operator):
 
     def process(self, bundle: Bundle) -> None:
         self._records += len(bundle)
-        values = bundle.open_values()
-        timestamps = self._timestamps(values, bundle)
-        clocks = self._watermarks_before(values, timestamps)
+        values = bundle.values
+        timestamps: Any = self._column_of_timestamps(bundle)
+        clocks = None if timestamps is None else self._watermarks_of_column(timestamps)
+        if clocks is None:
+            opened = bundle.open_values()
+            values = values if is_columns(values) else opened
+            listed = self._timestamps(opened, bundle)
+            clocks = self._watermarks_before(opened, listed)
+            timestamps = None if listed.count(None) == len(listed) else listed
         after = Bundle(
             values,
-            None if timestamps.count(None) == len(timestamps) else timestamps,
+            timestamps,
             MIN_TIMESTAMP if self.batch_mode else clocks,
             bundle.phases,
             bundle.sequences,
@@ -88,9 +96,27 @@ class WatermarkOperator(Operator):
             self.emit(after)
             router.part = part
 
+    def _column_of_timestamps(self, bundle: Bundle) -> Numbers | None:
+        """The timestamps if a column holds them, without opening a record."""
+        assigner = self.strategy.timestamp_assigner
+        if not is_columns(bundle.values) or not isinstance(assigner, TimestampField):
+            return None
+        try:
+            return numbers_in(bundle.values, assigner.name).astype(numpy.int64, casting="safe")
+        except Exception as problem:
+            raise self.failed(problem, "extract_timestamp", None) from None
+
+    def _watermarks_of_column(self, timestamps: Numbers) -> int | Numbers | None:
+        """The watermark each record meets, if the generator can tell for all of them at once."""
+        if type(self._generator) is NoWatermarksGenerator:
+            return self._output.watermark
+        if type(self._generator) is BoundedOutOfOrdernessGenerator:
+            return self._generator.watermarks(timestamps, self._output)
+        return None
+
     def _timestamps(self, values: list[Any], bundle: Bundle) -> list[int | None]:
         extract = self._extract
-        given = bundle.timestamps
+        given = None if bundle.timestamps is None else as_list(bundle.timestamps)
         if extract is None:
             return [None] * len(values) if given is None else given
         timestamps: list[int | None] = []
@@ -105,12 +131,8 @@ class WatermarkOperator(Operator):
     def _watermarks_before(self, values: list[Any], timestamps: list[int | None]) -> int | Numbers:
         """The watermark each record meets; the generator then knows all of them."""
         generator, output = self._generator, self._output
-        if type(generator) is NoWatermarksGenerator:
-            return output.watermark
-        if type(generator) is BoundedOutOfOrdernessGenerator and set(map(type, timestamps)) == {
-            int
-        }:
-            clocks = generator.watermarks(timestamps, output)  # type: ignore[arg-type]
+        if type(generator) is NoWatermarksGenerator or set(map(type, timestamps)) == {int}:
+            clocks = self._watermarks_of_column(timestamps)  # type: ignore[arg-type]
             if clocks is not None:
                 return clocks
         each = numpy.empty(len(values), numpy.int64)

@@ -1,0 +1,138 @@
+"""CSV files. They are read as columns, by Arrow; a function that takes single records gets `Row`s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow
+from pyarrow import csv
+
+from millpond.common.basic_types import BasicType, BasicTypeInfo
+from millpond.common.typeinfo import TypeInformation, Types
+from millpond.errors import ProgramError
+from millpond.missing import MissingMethods, module_getattr
+
+_NUMBERS = {
+    BasicType.BYTE: pyarrow.int8(),
+    BasicType.SHORT: pyarrow.int16(),
+    BasicType.INT: pyarrow.int32(),
+    BasicType.LONG: pyarrow.int64(),
+    BasicType.FLOAT: pyarrow.float64(),
+    BasicType.DOUBLE: pyarrow.float64(),
+}
+
+
+class CsvSchema:
+    """Names and types of the columns, and how the file is written. Made by `CsvSchema.builder()`."""
+
+    def __init__(self, columns: dict[str, Any], settings: dict[str, Any]) -> None:
+        self.columns = columns
+        self.settings = settings
+
+    @staticmethod
+    def builder() -> CsvSchemaBuilder:
+        return CsvSchemaBuilder()
+
+    def size(self) -> int:
+        return len(self.columns)
+
+
+class CsvSchemaBuilder(MissingMethods):
+    def __init__(self) -> None:
+        self._columns: dict[str, Any] = {}
+        self._settings: dict[str, Any] = {}
+
+    def add_string_column(self, name: str) -> CsvSchemaBuilder:
+        return self._add(name, pyarrow.string())
+
+    def add_number_column(
+        self, name: str, number_type: TypeInformation | None = None
+    ) -> CsvSchemaBuilder:
+        """`number_type` is one of Types.LONG() (the default), INT(), DOUBLE() and such."""
+        declared = Types.LONG() if number_type is None else number_type
+        known = _NUMBERS.get(declared.basic_type) if isinstance(declared, BasicTypeInfo) else None
+        if known is None:
+            raise ProgramError(
+                f"Column '{name}': {declared} is not a number type; use Types.LONG(), INT(), "
+                "DOUBLE() and such."
+            )
+        return self._add(name, known)
+
+    def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
+        return self._add(name, pyarrow.bool_())
+
+    def set_column_separator(self, char: str) -> CsvSchemaBuilder:
+        return self._set("separator", char)
+
+    def set_quote_char(self, char: str) -> CsvSchemaBuilder:
+        return self._set("quote", char)
+
+    def disable_quote_char(self) -> CsvSchemaBuilder:
+        return self._set("quote", False)
+
+    def set_escape_char(self, char: str) -> CsvSchemaBuilder:
+        return self._set("escape", char)
+
+    def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
+        return self._set("null", null_value)
+
+    def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
+        """The first line of every file is a header."""
+        return self._set("header", skip)
+
+    def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
+        """The same: columns are those of the schema, in its order, whatever the header says."""
+        return self._set("header", use)
+
+    def build(self) -> CsvSchema:
+        if not self._columns:
+            raise ProgramError("A CSV schema needs at least one column.")
+        return CsvSchema(dict(self._columns), dict(self._settings))
+
+    def _add(self, name: str, arrow_type: Any) -> CsvSchemaBuilder:
+        if name in self._columns:
+            raise ProgramError(f"The CSV schema has a column '{name}' already.")
+        self._columns[name] = arrow_type
+        return self
+
+    def _set(self, name: str, value: Any) -> CsvSchemaBuilder:
+        self._settings[name] = value
+        return self
+
+
+class CsvReaderFormat:
+    """How a CSV file becomes records: one per line. A value must not contain a line end."""
+
+    def __init__(self, schema: CsvSchema) -> None:
+        self._schema = schema
+        self.has_header = bool(schema.settings.get("header"))
+
+    @staticmethod
+    def for_schema(schema: CsvSchema) -> CsvReaderFormat:
+        return CsvReaderFormat(schema)
+
+    def read(self, block: bytes) -> pyarrow.RecordBatch | None:
+        """The records in whole lines, if there are any."""
+        columns, settings = self._schema.columns, self._schema.settings
+        null = settings.get("null")
+        # Made here, not once: Arrow's options do not survive the way to a worker.
+        read = csv.ReadOptions(
+            column_names=list(columns), use_threads=False, block_size=len(block) + 1
+        )
+        parse = csv.ParseOptions(
+            delimiter=settings.get("separator", ","),
+            quote_char=settings.get("quote", '"'),
+            escape_char=settings.get("escape", False),
+            ignore_empty_lines=True,
+        )
+        convert = csv.ConvertOptions(
+            column_types=columns,
+            null_values=[""] if null is None else [null],
+            strings_can_be_null=null is not None,
+            quoted_strings_can_be_null=False,
+        )
+        table = csv.read_csv(pyarrow.py_buffer(block), read, parse, convert)
+        return table.combine_chunks().to_batches()[0] if len(table) else None
+
+
+__getattr__ = module_getattr(__name__)
