@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from millpond.testing import direct_environment
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -26,6 +28,14 @@ def test_testing_guide_runs(tmp_path: Path) -> None:
     assert len(code) == 3
     for block in code:
         exec(compile(block, "docs/testing.md", "exec"), names)
+
+
+def test_guide_to_columns_runs(tmp_path: Path) -> None:
+    names: dict[str, object] = {"folder": tmp_path, "environment": direct_environment()}
+    code = blocks("docs/guide/columns.md", "python")
+    assert len(code) == 2
+    for block in code:
+        exec(compile(block, "docs/guide/columns.md", "exec"), names)
 
 
 @pytest.mark.spark

@@ -14,6 +14,11 @@ OUTPUT = {
     "word_count.py --batch": ["('be', 2)", "('question', 1)", "('to', 2)"],
     "side_outputs.py": ["good> ('ann', 31)", 'bad> KeyError: {"user": "bob"}'],
     "connected_streams.py": ["o1 is paid", "o2 is not paid at 12000", "o3 is paid"],
+    "columns.py": [
+        "ann saw shoes at 6000: 3",
+        "ann saw shoes at 17000: 2",
+        "bob saw hats at 29000: 2",
+    ],
     "own_source_and_sink.py": ["0 at 0", "1 at 1000", "16 at 4000", "4 at 2000", "9 at 3000"],
 }
 

@@ -25,6 +25,7 @@ def measure(
     peaks = {system.key: Spread() for system in systems}
     written: dict[str, float] = {}
     failures: dict[str, str] = {}
+    answers: dict[float, dict[str, int]] = {}  # share of the views -> system -> results
     for number in range(repeat):
         for system in systems:
             if system.key in failures or (system.once and number > 0):
@@ -44,12 +45,16 @@ def measure(
                 speeds[system.key].values.append(speed)
                 peaks[system.key].values.append(done.peak_mb)
                 written[system.key] = _bytes_per_batch(scratch)
+                answers.setdefault(system.share, {})[system.key] = _answers(scratch)
                 print(f"      {speed:,.0f} events/s", file=sys.stderr, flush=True)
             except BenchmarkFailed as failure:
                 failures[system.key] = str(failure)
                 print(f"      failed: {failure}", file=sys.stderr, flush=True)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
+    for found in answers.values():
+        if len(set(found.values())) > 1:
+            raise SystemExit(f"the systems do not agree on the number of results: {found}")
     results = []
     for system in systems:
         speed = speeds[system.key]
@@ -75,6 +80,12 @@ def _bytes_per_batch(folder: Path) -> float | None:
         return None
     files = (folder / "state-1" / "capping" / "spark" / "state").rglob("*")
     return sum(path.stat().st_size for path in files if path.is_file()) / len(epochs)
+
+
+def _answers(folder: Path) -> int:
+    """How many lines the timed run has put out."""
+    files = [path for path in (folder / "output-1").rglob("*") if path.is_file()]
+    return sum(path.read_bytes().count(b"\n") for path in files)
 
 
 def chosen(keys: str | None) -> list[System]:

@@ -61,14 +61,14 @@ class System:
     once: bool = False
 
 
-def _flink_java(backend: str) -> Command:
+def _flink_java(backend: str, checkpoint_interval: str = "3s") -> Command:
     def command(workshop: Workshop, runs: list[list[str]], folder: Path) -> list[str]:
         outputs = [f"{folder}/output-{i}={','.join(files)}" for i, files in enumerate(runs)]
         path = f"{workshop.flink_classes()}:{workshop.flink_jars()}"
         opens = [f"--add-opens=java.base/java.{p}=ALL-UNNAMED" for p in ("util", "lang")]
         return [
-            "java", "-Xmx4g", *opens, "-cp", path, "CappingJob", backend, f"{folder}/state", "2",
-            *outputs,
+            "java", "-Xmx4g", *opens, "-cp", path, "CappingJob", backend, checkpoint_interval,
+            f"{folder}/state", "2", *outputs,
         ]  # fmt: skip
 
     return command
@@ -107,6 +107,8 @@ SYSTEMS = [
     System("millpond", "Millpond, slots on", millpond()),
     System("flink-hashmap", "Flink 2.3 in Java, hashmap", _flink_java("hashmap")),
     System("millpond-columns", "Millpond, on columns", millpond("columns_job")),
+    System("flink-hashmap-10s", "Flink 2.3 in Java, hashmap, checkpoints every 10 s",
+           _flink_java("hashmap", "10s")),
     System("millpond-no-slots", "Millpond, slots off", millpond(**{"millpond.slots": "off"})),
     System("flink-rocksdb", "Flink 2.3 in Java, RocksDB", _flink_java("rocksdb")),
     System("bytewax", "Bytewax 0.21, recovery on, no timers",

@@ -24,7 +24,13 @@ from millpond.plan.physical import JobPlan
 from millpond.runtime.jobs import plan_job
 from millpond.runtime.slot import relay as relay_module
 from millpond.runtime.slot.lifecycle import SlotLife, SlotState
-from millpond.runtime.slot.protocol import MAGIC, Connection, MessageKind, private_folder
+from millpond.runtime.slot.protocol import (
+    BEFORE_ALL_TASKS,
+    MAGIC,
+    Connection,
+    MessageKind,
+    private_folder,
+)
 from millpond.runtime.slot.relay import Relay
 from millpond.runtime.slot.settings import SlotSettings, remove_slot_files
 from millpond.runtime.task import codec
@@ -249,6 +255,17 @@ def test_newer_attempt_takes_over_and_the_older_is_refused(job: Job) -> None:
     assert job.run(newer, ["a"]) == [("a", 2)]
     with pytest.raises(SlotError, match="refused this task: task attempt 6 has taken over from 5"):
         job.relay(attempt=5)
+
+
+def test_slot_can_be_woken_before_the_first_task_and_not_disturbed_after_it(job: Job) -> None:
+    job.relay(attempt=BEFORE_ALL_TASKS).close()
+    woken = pid_of(job)
+    working = job.relay(attempt=0)
+    assert job.run(working, ["a"]) == [("a", 1)]
+    assert pid_of(job) == woken
+    with pytest.raises(SlotError, match="task attempt 0 has taken over"):
+        job.relay(attempt=BEFORE_ALL_TASKS)
+    assert job.run(working, ["a"]) == [("a", 2)]
 
 
 def test_slot_of_an_older_run_gives_way_and_relays_of_it_are_refused(job: Job) -> None:

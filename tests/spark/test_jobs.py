@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from pathlib import Path
@@ -328,6 +329,15 @@ class _Metered(MapFunction):
         self.rate.mark_event()
         self.sizes.update(value)
         return value
+
+
+def test_workers_use_the_installed_pyspark_not_the_zip(
+    spark_environment: MakeEnvironment,
+) -> None:
+    """What is imported from a zip is compiled anew in every process."""
+    paths = spark_environment().from_collection([1]).map(lambda _: __import__("pyspark").__file__)
+    (path,) = paths.execute_and_collect()
+    assert os.path.isfile(path)
 
 
 def test_metrics_and_runtime_context(spark_environment: MakeEnvironment) -> None:

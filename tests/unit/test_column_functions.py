@@ -275,6 +275,12 @@ def test_missing_values_are_not_taken_for_numbers() -> None:
         results_of(lambda f, e, c: e.column("f1"), [("a", 1), ("a", None)])
 
 
+def test_records_that_make_no_columns_are_a_clear_error() -> None:
+    with pytest.raises(UserFunctionError, match="making columns of records") as failure:
+        results_of(lambda f, e, c: None, [("a", 1), ("a", "one")])
+    assert "numbers" in str(failure.value)
+
+
 def test_states_of_records_and_of_columns_do_not_mix() -> None:
     class Wrong(Numbers):
         def open(self, runtime_context: RuntimeContext) -> None:

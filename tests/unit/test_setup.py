@@ -12,6 +12,7 @@ import pytest
 
 from millpond.cli.main import main
 from millpond.errors import SetupError
+from millpond.runtime.spark import worker_python
 from millpond.runtime.spark.java import find_java
 from millpond.runtime.spark.worker import find_error, reported_errors
 
@@ -113,3 +114,23 @@ def test_errors_survive_the_way_through_a_text() -> None:
     assert isinstance(found, SetupError)
     assert str(found) == "with\nlines and (brackets)"
     assert find_error("nothing in here") is None
+
+
+def test_workers_are_started_with_the_path_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(worker_python, "prepared_folder", lambda: tmp_path / "it's new")
+    monkeypatch.setenv("PYTHONPATH", "/my/modules")
+    script = worker_python.worker_python()
+    show = "import os, sys; print(sys.executable, os.environ['PYTHONPATH'])"
+    environment = {**os.environ, "PYTHONPATH": "/spark/python/lib/pyspark.zip:/my/modules"}
+    done = subprocess.run(
+        [script, "-c", show], capture_output=True, text=True, check=True, env=environment
+    )
+    executable, path = done.stdout.split()
+    assert executable == sys.executable
+    assert path.startswith("/my/modules:")
+    assert "zip" not in path
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(worker_python, "prepared_folder", lambda: tmp_path / "file" / "below")
+    assert worker_python.worker_python() == sys.executable, "works without a place to write, too"

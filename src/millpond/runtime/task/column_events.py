@@ -15,7 +15,6 @@ from millpond.datastream.output_tag import OutputTag
 from millpond.runtime.task.bundle import PHASE_EVENT_TIMER, Bundle
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.record_columns import (
-    as_columns,
     as_list,
     cut,
     is_columns,
@@ -48,7 +47,8 @@ class Records:
         self.sequences = sequences
 
     @staticmethod
-    def of(bundle: Bundle, rows: Numbers) -> Records:
+    def of(bundle: Bundle, columns: pyarrow.RecordBatch, rows: Numbers) -> Records:
+        """The records of a bundle; `columns` are their values."""
         count = len(bundle)
         times = bundle.timestamps
         if times is None:
@@ -56,9 +56,8 @@ class Records:
         elif isinstance(times, list):
             known = [MIN_TIMESTAMP if time is None else time for time in times]
             times = numpy.array(known, numpy.int64)
-        values = bundle.values if is_columns(bundle.values) else bundle.open_values()
         return Records(
-            as_columns(values),
+            columns,
             rows,
             times,
             numpy.broadcast_to(numpy.asarray(bundle.clocks, numpy.int64), (count,)),

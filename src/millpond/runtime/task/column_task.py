@@ -17,6 +17,7 @@ from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.codec import thaw_all
 from millpond.runtime.task.column_events import EventContext, Events, Records
 from millpond.runtime.task.operators import KeyedColumnsOperator
+from millpond.runtime.task.record_columns import as_columns, is_columns
 from millpond.runtime.task.task import Task
 from millpond.state.column_table import ColumnTable
 from millpond.state.key_group_state import COLUMNS, KeyGroupState
@@ -54,7 +55,13 @@ class ColumnTask:
     def run(self, bundle: Bundle, end_clock: int) -> None:
         clock = self._clock
         bundle = bundle.within(min(clock.watermark, end_clock), end_clock)
-        records = Records.of(bundle, self._table.rows_of(thaw_all(bundle.keys or [])))
+        try:
+            columns = as_columns(
+                bundle.values if is_columns(bundle.values) else bundle.open_values()
+            )
+        except Exception as problem:
+            raise self._root.failed(problem, "making columns of records", None) from None
+        records = Records.of(bundle, columns, self._table.rows_of(thaw_all(bundle.keys or [])))
         last = int(records.clocks[-1])
         while len(records):
             records = self._run_stretch(records, last)
