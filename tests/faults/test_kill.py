@@ -91,7 +91,7 @@ def test_full_disk_is_a_clear_error_and_nothing_is_lost(
     """The disk the output goes to is full; with more space the same job finishes."""
     disk = tmp_path / "output"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("needs the right to mount a small file system")
     try:
