@@ -48,15 +48,16 @@ MODULES = [
     "datastream.stream_execution_environment",
     "datastream.time_domain",
     "datastream.timerservice",
+    "datastream.window",
     "metrics.metricbase",
 ]
 # PyFlink's own inside, or wrappers of Java objects that have no meaning here.
 INTERNAL = re.compile(
     r"^(Internal|Java|_)|Wrapper$|Descriptor$(?<!StateDescriptor)|"
-    r"^(FunctionWrapper|PassThrough\w+|SupportsPreprocessing|StreamTransformer)$"
+    r"^(FunctionWrapper|PassThrough\w+|SupportsPreprocessing|StreamTransformer|Min)$"
 )
 INTERNAL_METHODS = re.compile(
-    r"^_|^get_java_|^to_j_|^get_transformer|^to_internal_type|^from_internal_type|need_conversion"
+    r"^_|^get_java_|^to_j_|^get_transformer|^to_internal_type|^from_internal_type|need_conversion|^register_next_fire_"
 )
 DIFFERENCES = """\
 ## What behaves differently

@@ -6,8 +6,6 @@ the package), and methods of classes that are there (`MissingMethods`, a mixin).
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -28,7 +26,6 @@ class MissingMethodError(UnsupportedFeatureError, AttributeError):
     """A PyFlink method that a Millpond class does not have."""
 
 
-_WINDOWS = "windows are not there yet: use KeyedProcessFunction with timers"
 _STATE = "operator and broadcast state are not there yet: use keyed state"
 _ASYNC = "asynchronous functions are not there yet: use map or process"
 _BACKENDS = "state lives in memory with a durable log (hashmap): leave the backend setting out"
@@ -37,22 +34,6 @@ _CONNECTOR = "this connector is not there yet: use a file, a collection or a Sou
 _FILES = "files are text lines in one folder for now: leave it out"
 _TABLE = "the Table API is not there yet: use the DataStream API"
 
-_WINDOW_NAMES = [
-    "AllWindowedStream",
-    "WindowedStream",
-    "WindowFunction",
-    "ProcessWindowFunction",
-    "AllWindowFunction",
-    "ProcessAllWindowFunction",
-    "Window",
-    "TimeWindow",
-    "CountWindow",
-    "GlobalWindow",
-    "WindowAssigner",
-    "MergingWindowAssigner",
-    "TriggerResult",
-    "Trigger",
-]
 _STATE_NAMES = [
     "BaseBroadcastProcessFunction",
     "BroadcastConnectedStream",
@@ -93,7 +74,6 @@ _FILE_NAMES = [
 ]
 
 _DATASTREAM = {
-    **dict.fromkeys(_WINDOW_NAMES, _WINDOWS),
     **dict.fromkeys(_STATE_NAMES, _STATE),
     **dict.fromkeys(_ASYNC_NAMES, _ASYNC),
     **dict.fromkeys(_BACKEND_NAMES, _BACKENDS),
@@ -122,7 +102,6 @@ MISSING_NAMES = {
 MISSING_MODULES = {
     "millpond.table": _TABLE,
     "millpond.fn_execution": "it is PyFlink's inside",
-    "millpond.datastream.window": _WINDOWS,
     **{
         f"millpond.datastream.formats.{name}": _FORMATS
         for name in ["avro", "json", "orc", "parquet"]
@@ -289,18 +268,19 @@ class MissingMethods:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
 
-class MissingModuleFinder(importlib.abc.MetaPathFinder):
-    """Raises MissingModuleError for PyFlink's modules that Millpond does not have."""
+class MissingModuleFinder:
+    """Raises MissingModuleError for PyFlink's modules that Millpond does not have. (Not a subclass of
+    importlib's finder: to import that takes 20 ms in every process.)"""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
+    ) -> None:
         reason = MISSING_MODULES.get(fullname)
         if reason is not None:
             error = MissingModuleError(f"{fullname} is not there yet: {reason}.")
             error.name = fullname
             raise error
-        return None
+        return
 
 
 def install_finder() -> None:

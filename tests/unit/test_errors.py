@@ -217,9 +217,6 @@ def test_wrong_value_for_a_state_names_the_state() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda env: env.from_collection([1]).key_by(id).window(None),
-        lambda env: env.from_collection([1]).key_by(id).count_window(3),
-        lambda env: env.from_collection([1]).window_all(None),
         lambda env: env.from_collection([1]).broadcast("descriptor"),
         lambda env: env.from_collection([1]).cache(),
         lambda env: env.from_collection([1]).set_buffer_timeout(3),
@@ -232,8 +229,8 @@ def test_what_is_not_there_yet_names_itself_and_the_alternative(build: Build) ->
 
 
 def test_importing_a_missing_name_says_so() -> None:
-    with pytest.raises(MissingNameError, match="ProcessWindowFunction is not there yet: windows"):
-        from millpond.datastream import ProcessWindowFunction  # noqa: F401
+    with pytest.raises(MissingNameError, match="BroadcastStream is not there yet: operator and"):
+        from millpond.datastream import BroadcastStream  # noqa: F401
     with pytest.raises(ImportError):
         from millpond.datastream import NoSuchThing  # noqa: F401
 

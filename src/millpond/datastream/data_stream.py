@@ -35,6 +35,14 @@ from millpond.datastream.functions import (
 )
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
+from millpond.datastream.window import (
+    CountSlidingWindowAssigner,
+    CountTrigger,
+    GlobalWindows,
+    PurgingTrigger,
+    WindowAssigner,
+)
+from millpond.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import module_getattr
 from millpond.plan.graph import (
@@ -220,11 +228,9 @@ class DataStream:
         edge = replace(self._edges[0], tag=output_tag.tag_id)
         return DataStream(self._environment, [edge], output_tag.type_info)
 
-    def window_all(self, window_assigner: Any) -> Any:
-        raise UnsupportedFeatureError(
-            "DataStream.window_all: windows are not there yet. Use key_by with one key and a "
-            "KeyedProcessFunction with timers."
-        )
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Windows of the whole stream, in one subtask."""
+        return AllWindowedStream(self.key_by(lambda _: 0), window_assigner)
 
     # --- exchanges -----------------------------------------------------------------------------------
 
@@ -370,16 +376,15 @@ class KeyedStream(DataStream):
     def union(self, *streams: DataStream) -> DataStream:
         return self._stream.union(*(_values(stream) for stream in streams))
 
-    def window(self, window_assigner: Any) -> Any:
-        raise UnsupportedFeatureError(
-            "KeyedStream.window: windows are not there yet. Use a KeyedProcessFunction with timers."
-        )
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        return WindowedStream(self, window_assigner)
 
-    def count_window(self, size: int, slide: int = 0) -> Any:
-        raise UnsupportedFeatureError(
-            "KeyedStream.count_window: windows are not there yet. Use a KeyedProcessFunction that "
-            "counts."
-        )
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """So many elements each; with a slide, a window after so many elements (C29, C30)."""
+        if slide == 0:
+            trigger = PurgingTrigger.of(CountTrigger.of(size))
+            return WindowedStream(self, GlobalWindows.create()).trigger(trigger)
+        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         return self._stream.print(sink_identifier)

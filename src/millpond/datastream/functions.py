@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.datastream.state import (
     AggregatingState,
@@ -25,6 +25,12 @@ from millpond.missing import module_getattr
 
 if TYPE_CHECKING:
     from millpond.datastream.columns import ColumnState, ColumnStateDescriptor
+
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+W = TypeVar("W")
+W2 = TypeVar("W2")
 
 
 class KeyedStateStore(ABC):
@@ -319,6 +325,72 @@ class SinkFunction(Function):
 
     @abstractmethod
     def invoke(self, value: Any, context: SinkContext) -> None: ...
+
+
+class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Makes results of all elements of a window."""
+
+    @abstractmethod
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]: ...
+
+
+class AllWindowFunction(Function, Generic[IN, OUT, W]):
+    """Makes results of all elements of a window of a stream without key."""
+
+    @abstractmethod
+    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]: ...
+
+
+class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
+    """Makes results of a window, knowing its time and with state of the window and of the key."""
+
+    class Context(ABC, Generic[W2]):
+        @abstractmethod
+        def window(self) -> Any: ...
+
+        @abstractmethod
+        def current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def current_watermark(self) -> int: ...
+
+        @abstractmethod
+        def window_state(self) -> KeyedStateStore:
+            """State of this key and window; it goes when the window goes."""
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore:
+            """State of this key, over all windows."""
+
+    @abstractmethod
+    def process(
+        self, key: Any, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]
+    ) -> Iterable[Any]: ...
+
+    def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
+        """Called when the window goes."""
+
+
+class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
+    """The same for a stream without key."""
+
+    class Context(ABC, Generic[W2]):
+        @abstractmethod
+        def window(self) -> Any: ...
+
+        @abstractmethod
+        def window_state(self) -> KeyedStateStore: ...
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore: ...
+
+    @abstractmethod
+    def process(
+        self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[Any]
+    ) -> Iterable[Any]: ...
+
+    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+        """Called when the window goes."""
 
 
 __getattr__ = module_getattr(__name__)

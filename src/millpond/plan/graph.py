@@ -20,6 +20,7 @@ class OperatorKind(Enum):
     PROCESS = "process"
     KEYED_PROCESS = "keyed_process"
     KEYED_COLUMNS = "keyed_columns"
+    WINDOW = "window"
     REDUCE = "reduce"
     CO_MAP = "co_map"
     CO_FLAT_MAP = "co_flat_map"

@@ -32,10 +32,11 @@ from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
 class CurrentKey:
     """The key whose state is visible. One object per task, shared by all its handles."""
 
-    __slots__ = ("key",)
+    __slots__ = ("key", "namespace")
 
     def __init__(self) -> None:
         self.key: Any = None
+        self.namespace: Any = None  # of the timer that fires: its window
 
 
 class _Handle:

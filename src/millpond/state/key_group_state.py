@@ -31,6 +31,8 @@ class KeyGroupState:
         self.kinds: dict[str, StateKind] = {}
         self.event_timers = TimerQueue()
         self.processing_timers = TimerQueue()
+        # What an operator computed from the state and would have to compute again; not in the log.
+        self.derived: dict[Any, Any] = {}
 
     def table(self, name: str, kind: StateKind) -> Any:
         known = self.kinds.get(name)
@@ -87,6 +89,7 @@ class KeyGroupState:
 
     def apply(self, content: dict[str, Any]) -> None:
         """Take over a snapshot (into an empty state) or one batch's changes."""
+        self.derived.clear()
         for name, (kind, changes) in content["states"].items():
             self.table(name, StateKind(kind)).apply(changes)
         self.event_timers.apply(content["event"])
@@ -100,6 +103,7 @@ class KeyGroupState:
 
     def rollback(self) -> bool:
         """Back to the last commit; False if the state must be reloaded instead."""
+        self.derived.clear()
         return (
             self.event_timers.rollback()
             and self.processing_timers.rollback()

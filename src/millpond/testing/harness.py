@@ -137,6 +137,11 @@ class Harness:
     def processing_time_timers(self) -> int:
         return sum(len(state.processing_timers) for state in self._states.values())
 
+    def metric(self, name: str) -> int:
+        """The counter or meter of this name, summed up over operators."""
+        counts = self._chain.metrics.counts.items()
+        return sum(count.get_count() for own, count in counts if own.endswith(f".{name}"))
+
     def is_state_empty(self) -> bool:
         """True if no key left anything behind, neither state nor timers."""
         return all(state.is_empty() for state in self._states.values())

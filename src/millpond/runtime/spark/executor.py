@@ -30,10 +30,12 @@ from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.slot.settings import SlotSettings, remove_slot_files
+from millpond.runtime.spark.error_text import find_error
+from millpond.runtime.spark.job_ref import JobRef
 from millpond.runtime.spark.level import SCHEMA, LevelProcessor
 from millpond.runtime.spark.main_classes import pack_plan
 from millpond.runtime.spark.session import job_session
-from millpond.runtime.spark.worker import JobRef, find_error, run_lane, run_sinks
+from millpond.runtime.spark.worker import run_lane, run_sinks, wake
 from millpond.runtime.task.frames import SINK_LEVEL, Row
 from millpond.runtime.task.sink_pass import has_worker_sinks, sinks_stay_where_records_are
 
@@ -242,7 +244,7 @@ def explain(failure: BaseException) -> Exception:
 def _wake(job: JobRef, batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         for partition in batch.column(0).to_pylist():
-            job.wake(partition)
+            wake(job, partition)
     return iter(())
 
 

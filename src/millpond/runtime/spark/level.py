@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from millpond.runtime.spark.worker import JobRef, Runner, reported_errors
+from millpond.runtime.spark.error_text import reported_errors
+from millpond.runtime.spark.job_ref import JobRef
+
+if TYPE_CHECKING:
+    from millpond.runtime.spark.worker import Runner
 
 SCHEMA = "level INT, label INT, payload BINARY"
 

@@ -7,19 +7,18 @@ batches; the log says whether they are still the truth.
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from pyspark import TaskContext
 
-from millpond.errors import MillpondError, ProgramError, UserFunctionError
+from millpond.errors import ProgramError
 from millpond.runtime import fault_points
 from millpond.runtime.slot.process import missing_module
 from millpond.runtime.slot.protocol import BEFORE_ALL_TASKS
 from millpond.runtime.slot.relay import Relay
-from millpond.runtime.slot.settings import SlotSettings
+from millpond.runtime.spark.error_text import reported_errors
+from millpond.runtime.spark.job_ref import JobRef
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.changelog import LogStore
 from millpond.runtime.task.frames import Row
@@ -30,46 +29,24 @@ Host = TypeVar("Host")
 _HOSTS_KEPT = 4
 _hosts: dict[str, JobHost] = {}
 _sink_hosts: dict[str, SinkHost] = {}
-ERROR_START, ERROR_END = "<<millpond:", ":millpond>>"
 
 
-class JobRef:
-    """A job as it is sent to workers: an id for the cache, the pickled plan, and where slots are.
-    `slots` is None if there are none."""
+def runner_of(job: JobRef) -> Runner:
+    """Whoever does the work of the task that is running now."""
+    if job.slots is None:
+        return _InWorker(job)
+    context = TaskContext.get()
+    assert context is not None
+    return Relay(job.slots, context.partitionId(), context.taskAttemptId(), job.blob, job.attempt)
 
-    def __init__(
-        self,
-        run_id: str,
-        blob: bytes,
-        attempt: int,
-        folder: str,
-        lanes: int,
-        slots: SlotSettings | None,
-    ) -> None:
-        self.run_id = run_id
-        self.blob = blob
-        self.attempt = attempt
-        self.folder = folder
-        self.lanes = lanes
-        self.slots = slots
 
-    def runner(self) -> Runner:
-        """Whoever does the work of the task that is running now."""
-        if self.slots is None:
-            return _InWorker(self)
-        context = TaskContext.get()
-        assert context is not None
-        return Relay(
-            self.slots, context.partitionId(), context.taskAttemptId(), self.blob, self.attempt
-        )
-
-    def wake(self, partition: int) -> None:
-        """Let whoever will do a partition's work start, and load the job, before there is any."""
-        if self.slots is None:
-            _InWorker(self)
-        else:
-            # Older than any task: whoever comes with work takes over.
-            Relay(self.slots, partition, BEFORE_ALL_TASKS, self.blob, self.attempt).close()
+def wake(job: JobRef, partition: int) -> None:
+    """Let whoever will do a partition's work start, and load the job, before there is any."""
+    if job.slots is None:
+        _InWorker(job)
+    else:
+        # Older than any task: whoever comes with work takes over.
+        Relay(job.slots, partition, BEFORE_ALL_TASKS, job.blob, job.attempt).close()
 
 
 class Runner(Protocol):
@@ -177,34 +154,3 @@ def run_sinks(
         done = runner.run_sinks(rows, subtask, epoch, processing_time_ms, last_batch)
         runner.close()
         return done
-
-
-class reported_errors:  # noqa: N801 (reads as a statement)
-    """Turns Millpond's errors into a text that survives the way through the JVM: one short line in
-    which the driver finds the error again (`find_error`)."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, problem: BaseException | None, trace: Any) -> None:
-        if isinstance(problem, MillpondError):
-            fields = (
-                list(problem.args) if isinstance(problem, UserFunctionError) else [str(problem)]
-            )
-            text = json.dumps([type(problem).__name__, fields])
-            packed = base64.b64encode(text.encode()).decode()
-            raise RuntimeError(f"{ERROR_START}{packed}{ERROR_END}") from None
-
-
-def find_error(text: str) -> MillpondError | None:
-    """The error that `reported_errors` put into a text, if any."""
-    import millpond.errors
-
-    start = text.find(ERROR_START)
-    end = text.find(ERROR_END, start)
-    if start < 0 or end < 0:
-        return None
-    packed = text[start + len(ERROR_START) : end]
-    name, fields = json.loads(base64.b64decode(packed))
-    error: MillpondError = getattr(millpond.errors, name)(*fields)
-    return error

@@ -97,6 +97,7 @@ class Operator:
 
     context: Any = None
     action = "process_element"
+    stamps_results = False  # True: handlers return (value, timestamp) instead of values
 
     def timer_handler(self) -> Handler:
         """Takes (time, context) when a timer of the current key fires, and returns results."""

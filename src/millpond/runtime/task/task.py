@@ -39,6 +39,7 @@ class Task:
         self._state = KeyGroupState(0)
         self._output = BundleBuilder()
         self._side_outputs: dict[str, BundleBuilder] = {}
+        self._add = self._add_stamped if chain.root.stamps_results else self._add_value
 
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
         """Turn to a key group whose clocks stand at the given times."""
@@ -115,7 +116,7 @@ class Task:
             timer = timers.pop_due(watermark)
             if timer is None:
                 break
-            time_ms, key, _ = timer
+            time_ms, key, current.namespace = timer
             # A timer set for the past fires as soon as the clock moves at all.
             now = clock.watermark = max(time_ms, clock.watermark, base + 1)
             clock.timestamp = time_ms
@@ -137,9 +138,8 @@ class Task:
             context.domain = TimeDomain.PROCESSING_TIME
         phase = PHASE_AFTER if after_records else PHASE_BEFORE
         while (timer := timers.pop_due(processing_time_ms)) is not None:
-            time_ms, key, _ = timer
+            time_ms, clock.current.key, clock.current.namespace = timer
             clock.timestamp = time_ms
-            clock.current.key = key
             try:
                 for result in self._on_timer(time_ms, context) or ():
                     self._add(result, None, (clock.watermark, phase, 0))
@@ -158,7 +158,10 @@ class Task:
         if bundle is not None:
             root.emit(bundle.with_values(root.checked(bundle.values)))
 
-    def _add(self, result: Any, timestamp: int | None, place: Place) -> None:
+    def _add_stamped(self, result: tuple[Any, int], _: int | None, place: Place) -> None:
+        self._add_value(result[0], result[1], place)
+
+    def _add_value(self, result: Any, timestamp: int | None, place: Place) -> None:
         # Frozen at once: the function may change it before it yields the next.
         if is_tagged(result):
             tag = result[0].tag_id

@@ -78,8 +78,12 @@ class WatermarkOperator(Operator):
             opened = bundle.open_values()
             values = values if is_columns(values) else opened
             listed = self._timestamps(opened, bundle)
-            clocks = self._watermarks_before(opened, listed)
-            timestamps = None if listed.count(None) == len(listed) else listed
+            timestamps = _numbers(listed)
+            clocks = None if timestamps is None else self._watermarks_of_column(timestamps)
+            if clocks is None:
+                clocks = self._watermarks_before(opened, listed)
+            if timestamps is None and listed.count(None) < len(listed):
+                timestamps = listed
         after = Bundle(
             values,
             timestamps,
@@ -131,10 +135,8 @@ class WatermarkOperator(Operator):
     def _watermarks_before(self, values: list[Any], timestamps: list[int | None]) -> int | Numbers:
         """The watermark each record meets; the generator then knows all of them."""
         generator, output = self._generator, self._output
-        if type(generator) is NoWatermarksGenerator or set(map(type, timestamps)) == {int}:
-            clocks = self._watermarks_of_column(timestamps)  # type: ignore[arg-type]
-            if clocks is not None:
-                return clocks
+        if type(generator) is NoWatermarksGenerator:
+            return output.watermark
         each = numpy.empty(len(values), numpy.int64)
         value = None
         try:
@@ -146,6 +148,16 @@ class WatermarkOperator(Operator):
         except Exception as problem:
             raise self.failed(problem, "the watermark generator", value) from None
         return each
+
+
+def _numbers(timestamps: list[int | None]) -> Numbers | None:
+    """As an array, if all are integers."""
+    if set(map(type, timestamps)) != {int}:
+        return None
+    try:
+        return numpy.array(timestamps, numpy.int64)
+    except OverflowError:
+        return None
 
 
 def _extractor(strategy: WatermarkStrategy) -> Callable[[Any, int], int] | None:

@@ -1,0 +1,117 @@
+"""Evictors (beyond PyFlink): take elements out of a window before or after its function sees them."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from millpond.common.time import Time
+from millpond.datastream.window.triggers import millis
+from millpond.datastream.window.windows import Window
+from millpond.errors import ProgramError
+
+
+class TimestampedValue(NamedTuple):
+    """An element of a window. `timestamp` is None if it has none."""
+
+    value: Any
+    timestamp: int | None
+
+
+class Evictor(ABC):
+    """Both methods get the elements, oldest first, and return those that stay."""
+
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+    ) -> list[TimestampedValue]:
+        return elements
+
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+    ) -> list[TimestampedValue]:
+        return elements
+
+
+class _OneTime(Evictor):
+    """Evicts before the function, or after it if told so."""
+
+    def __init__(self, do_evict_after: bool) -> None:
+        self.do_evict_after = do_evict_after
+
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+    ) -> list[TimestampedValue]:
+        return elements if self.do_evict_after else self._kept(elements)
+
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+    ) -> list[TimestampedValue]:
+        return self._kept(elements) if self.do_evict_after else elements
+
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        raise NotImplementedError
+
+
+class CountEvictor(_OneTime):
+    """Keeps the newest so many elements."""
+
+    def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        if not isinstance(max_count, int) or max_count < 1:
+            raise ProgramError(f"CountEvictor needs a count of at least 1, not {max_count!r}.")
+        self.max_count = max_count
+
+    @staticmethod
+    def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        return CountEvictor(max_count, do_evict_after)
+
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        return elements[-self.max_count :]
+
+
+class TimeEvictor(_OneTime):
+    """Keeps the elements within a span before the latest timestamp; all, if there are none (C31)."""
+
+    def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self.window_size = window_size
+
+    @staticmethod
+    def of(window_size: Time, do_evict_after: bool = False) -> TimeEvictor:
+        return TimeEvictor(millis(window_size, "The span of a TimeEvictor"), do_evict_after)
+
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        times = [element.timestamp for element in elements if element.timestamp is not None]
+        if not times or elements[0].timestamp is None:
+            return elements
+        bound = max(times) - self.window_size
+        return [e for e in elements if e.timestamp is None or e.timestamp > bound]
+
+
+class DeltaEvictor(_OneTime):
+    """Drops the elements whose delta to the newest one is not below a threshold."""
+
+    def __init__(
+        self,
+        threshold: float,
+        delta_function: Callable[[Any, Any], float],
+        do_evict_after: bool = False,
+    ) -> None:
+        super().__init__(do_evict_after)
+        self.threshold = threshold
+        self.delta_function = delta_function
+
+    @staticmethod
+    def of(
+        threshold: float,
+        delta_function: Callable[[Any, Any], float],
+        do_evict_after: bool = False,
+    ) -> DeltaEvictor:
+        return DeltaEvictor(threshold, delta_function, do_evict_after)
+
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
+        if not elements:
+            return elements
+        last = elements[-1].value
+        return [e for e in elements if self.delta_function(e.value, last) < self.threshold]

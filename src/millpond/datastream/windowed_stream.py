@@ -1,0 +1,259 @@
+"""Streams cut up into windows: `KeyedStream.window`, `DataStream.window_all`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.datastream.aggregations import Aggregation, FieldAggregation
+from millpond.datastream.functions import (
+    AggregateFunction,
+    AllWindowFunction,
+    Function,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    ReduceFunction,
+    RuntimeContext,
+    WindowFunction,
+)
+from millpond.datastream.output_tag import OutputTag
+from millpond.datastream.window import Evictor, Trigger, WindowAssigner
+from millpond.datastream.window.assigners import MergingWindowAssigner
+from millpond.errors import ProgramError
+from millpond.plan.graph import OperatorKind
+
+if TYPE_CHECKING:
+    from millpond.datastream.data_stream import DataStream, KeyedStream
+    from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+
+@dataclass
+class WindowOperation(Function):
+    """All that the window operator needs to know."""
+
+    assigner: WindowAssigner[Any, Any]
+    trigger: Trigger[Any, Any]
+    evictor: Evictor | None = None
+    allowed_lateness: int = 0
+    late_data_tag: OutputTag | None = None
+    combine: Any = None  # reduce or aggregate function; None: keep all elements
+    function: Any = None  # what makes results of the content; None: the content is the result
+    content_type: Any = None
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        for function in self._functions():
+            function.open(runtime_context)
+
+    def close(self) -> None:
+        for function in self._functions():
+            function.close()
+
+    def _functions(self) -> list[Function]:
+        found = [self.combine, self.function]
+        if isinstance(self.function, _CombineAtTheEnd):
+            found = [self.function.combine, self.function.function]
+        return [function for function in found if isinstance(function, Function)]
+
+    def call(
+        self, key: Any, window: Any, context: Any, elements: list[Any]
+    ) -> Iterable[Any] | None:
+        function = self.function
+        if isinstance(function, _CombineAtTheEnd):
+            if not elements:
+                return ()
+            elements, function = [function.combined(elements)], function.function
+            if function is None:
+                return elements
+        if isinstance(function, ProcessWindowFunction):
+            return function.process(key, context, elements)
+        if isinstance(function, ProcessAllWindowFunction):
+            return function.process(context, elements)
+        if isinstance(function, AllWindowFunction):
+            return function.apply(window, elements)
+        return function.apply(key, window, elements)  # type: ignore[no-any-return]
+
+
+class WindowedStream:
+    """A keyed stream cut up into windows. Give it a trigger, then reduce, aggregate or process it."""
+
+    _apply_kind: type = WindowFunction
+    _process_kind: type = ProcessWindowFunction
+
+    def __init__(
+        self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]
+    ) -> None:
+        if not isinstance(window_assigner, WindowAssigner):
+            raise TypeError(
+                f"window takes a WindowAssigner, such as TumblingEventTimeWindows.of(...), not "
+                f"{type(window_assigner).__name__}"
+            )
+        self._keyed_stream = keyed_stream
+        environment = keyed_stream.get_execution_environment()
+        trigger = window_assigner.get_default_trigger(environment)
+        self._operation = WindowOperation(window_assigner, trigger)
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._keyed_stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation:
+        return self._keyed_stream.get_type()
+
+    # --- settings --------------------------------------------------------------------------------
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
+        """Fire when this trigger says so, not when the assigner's own would."""
+        if not isinstance(trigger, Trigger):
+            raise TypeError(f"trigger takes a Trigger, not {type(trigger).__name__}")
+        self._operation = replace(self._operation, trigger=trigger)
+        return self
+
+    def evictor(self, evictor: Evictor) -> WindowedStream:
+        """Beyond PyFlink: take elements out before or after the function sees them."""
+        if not isinstance(evictor, Evictor):
+            raise TypeError(f"evictor takes an Evictor, not {type(evictor).__name__}")
+        self._operation = replace(self._operation, evictor=evictor)
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> WindowedStream:
+        """Keep windows this long after their end: what comes late until then updates the result."""
+        if not isinstance(time_ms, int) or time_ms < 0:
+            raise ProgramError(f"allowed_lateness takes milliseconds, at least 0, not {time_ms!r}.")
+        self._operation = replace(self._operation, allowed_lateness=time_ms)
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
+        """Elements that are too late go to a side output instead of being dropped."""
+        self._operation = replace(self._operation, late_data_tag=output_tag)
+        return self
+
+    # --- results ---------------------------------------------------------------------------------
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        window_function: Any = None,
+        output_type: TypeInformation | Any = None,
+    ) -> DataStream:
+        if window_function is None and output_type is None:
+            output_type = self.get_input_type()
+        return self._add(
+            "Window(reduce)", reduce_function, window_function, self.get_input_type(), output_type
+        )
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: Any = None,
+        accumulator_type: TypeInformation | Any = None,
+        output_type: TypeInformation | Any = None,
+    ) -> DataStream:
+        if not isinstance(aggregate_function, AggregateFunction):
+            raise TypeError(
+                f"aggregate takes an AggregateFunction, not {type(aggregate_function).__name__}"
+            )
+        return self._add(
+            "Window(aggregate)", aggregate_function, window_function, accumulator_type, output_type
+        )
+
+    def apply(self, window_function: Any, output_type: TypeInformation | Any = None) -> DataStream:
+        self._require(window_function, self._apply_kind, "apply")
+        return self._add("Window(apply)", None, window_function, self.get_input_type(), output_type)
+
+    def process(
+        self, process_window_function: Any, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        self._require(process_window_function, self._process_kind, "process")
+        return self._add(
+            "Window(process)", None, process_window_function, self.get_input_type(), output_type
+        )
+
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        return self.reduce(FieldAggregation(Aggregation.SUM, position_to_sum))
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        return self.reduce(FieldAggregation(Aggregation.MIN, position_to_min))
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        return self.reduce(FieldAggregation(Aggregation.MAX, position_to_max))
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        return self.reduce(FieldAggregation(Aggregation.MIN_BY, position_to_min_by))
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        return self.reduce(FieldAggregation(Aggregation.MAX_BY, position_to_max_by))
+
+    def _add(
+        self, name: str, combine: Any, function: Any, content_type: Any, output_type: Any
+    ) -> DataStream:
+        if function is not None and not isinstance(
+            function, (self._apply_kind, self._process_kind)
+        ):
+            raise TypeError(
+                f"{name} takes a {self._apply_kind.__name__} or a {self._process_kind.__name__}, not "
+                f"{type(function).__name__}"
+            )
+        operation = replace(
+            self._operation,
+            combine=combine,
+            function=function,
+            content_type=to_type_info(content_type),
+        )
+        _check(operation)
+        if operation.evictor is not None and combine is not None:
+            operation = replace(
+                operation, combine=None, function=_CombineAtTheEnd(combine, function)
+            )
+        return self._keyed_stream._add(OperatorKind.WINDOW, name, operation, output_type)
+
+    @staticmethod
+    def _require(function: Any, kind: type, method: str) -> None:
+        if not isinstance(function, kind):
+            raise TypeError(
+                f"{method} on windows takes a {kind.__name__}, not {type(function).__name__}"
+            )
+
+
+class AllWindowedStream(WindowedStream):
+    """A whole stream cut up into windows, in one subtask."""
+
+    _apply_kind = AllWindowFunction
+    _process_kind = ProcessAllWindowFunction
+
+    def _add(
+        self, name: str, combine: Any, function: Any, content_type: Any, output_type: Any
+    ) -> DataStream:
+        windowed = super()._add(name, combine, function, content_type, output_type)
+        return windowed.force_non_parallel()
+
+
+class _CombineAtTheEnd(WindowFunction[Any, Any, Any, Any]):
+    """With an evictor all elements are kept; they are combined when the window fires."""
+
+    def __init__(self, combine: Any, function: Any) -> None:
+        self.combine = combine
+        self.function = function
+
+    def combined(self, elements: list[Any]) -> Any:
+        combine = self.combine
+        if isinstance(combine, AggregateFunction):
+            accumulator = combine.create_accumulator()
+            for element in elements:
+                accumulator = combine.add(element, accumulator)
+            return combine.get_result(accumulator)
+        reduce = combine.reduce if isinstance(combine, ReduceFunction) else combine
+        return functools.reduce(reduce, elements)
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+        raise NotImplementedError  # WindowOperation.call takes it apart
+
+
+def _check(operation: WindowOperation) -> None:
+    assigner, trigger = operation.assigner, operation.trigger
+    if isinstance(assigner, MergingWindowAssigner) and not trigger.can_merge():
+        raise ProgramError(
+            f"{type(trigger).__name__} cannot be used with {assigner}, whose windows merge: its "
+            "can_merge() says no."
+        )

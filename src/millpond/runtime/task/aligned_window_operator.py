@@ -1,0 +1,232 @@
+"""Tumbling and sliding windows in event time that fire when they end: the windows most people use.
+
+Elements are kept by *pane*: the stretches that the starts and ends of all windows cut time into. An
+element goes into one pane, whatever the size and slide, and a window that ends is put together from its
+panes. Each key with content has a timer for the next of its windows; that one sets the timer of the next
+after it, as long as panes are left. So a window of a day that slides by a minute costs one update per
+element, not 1,440.
+
+In a sliding window elements are combined pane by pane: in the order of time, and of arrival within a pane.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+from millpond.datastream.functions import AggregateFunction, ReduceFunction
+from millpond.datastream.state import StateKind
+from millpond.datastream.window import (
+    EventTimeTrigger,
+    SlidingEventTimeWindows,
+    TimeWindow,
+    TumblingEventTimeWindows,
+)
+from millpond.datastream.window.assigners import event_time
+from millpond.datastream.windowed_stream import WindowOperation
+from millpond.errors import ProgramError
+from millpond.plan.physical import OperatorPlan
+from millpond.runtime.task.codec import thaw
+from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
+from millpond.runtime.task.sliding_total import SlidingTotal
+from millpond.runtime.task.window_operator import Stamped, WindowOperator
+from millpond.runtime.task.window_state import WindowStateStore
+from millpond.state.tables import MISSING
+
+_FEW_PANES = 4
+
+
+def is_aligned(operation: WindowOperation) -> bool:
+    """True if windows are of this kind."""
+    return (
+        type(operation.assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows)
+        and type(operation.trigger) is EventTimeTrigger
+        and operation.evictor is None
+    )
+
+
+def window_operator(plan: OperatorPlan, clock: TaskClock, subtask: int) -> WindowOperator:
+    kind = AlignedWindowOperator if is_aligned(plan.function) else WindowOperator
+    return kind(plan, clock, subtask)
+
+
+class AlignedWindowOperator(WindowOperator):
+    """The timer of a window has its start as namespace; the one that ends its lateness, (start,)."""
+
+    def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
+        super().__init__(plan, clock, subtask)
+        assigner: Any = self._assigner
+        self._size: int = assigner.size
+        self._slide: int = getattr(assigner, "slide", assigner.size)
+        self._offset: int = assigner.offset
+        self._pane = gcd(self._size, self._slide)
+
+    def open(self, context: TaskRuntimeContext) -> None:
+        super().open(context)
+        combine = self._operation.combine
+        self._aggregate = combine if isinstance(combine, AggregateFunction) else None
+        self._reduce = combine.reduce if isinstance(combine, ReduceFunction) else combine
+        self._merge = self._merge_accumulators if self._aggregate is not None else self._reduce
+        # Putting few panes together is cheaper than keeping totals.
+        self._keeps_totals = combine is not None and self._size // self._pane > _FEW_PANES
+
+    # --- elements --------------------------------------------------------------------------------
+
+    def _element(self, value: Any, _: Any) -> list[Stamped] | None:
+        clock = self.clock
+        timestamp, watermark = event_time(clock.timestamp), clock.watermark
+        since = (timestamp - self._offset) % self._slide
+        if since >= self._size:
+            return None  # between windows that do not touch
+        last_start = timestamp - since
+        if last_start + self._size - 1 + self._lateness <= watermark:
+            results: list[Stamped] = []
+            self._reject(value, timestamp, results)
+            return results
+        key = clock.current.key
+        pane = timestamp - (timestamp - self._offset) % self._pane
+        is_new = self._add_to_pane(key, pane, value)
+        first_start = last_start - (self._size - 1 - since) // self._slide * self._slide
+        if first_start + self._size - 1 > watermark:
+            if is_new:
+                self._set_timer(key, first_start)
+            return None
+        return self._add_late(key, range(first_start, last_start + 1, self._slide), watermark)
+
+    def _add_to_pane(self, key: Any, pane: int, value: Any) -> bool:
+        """True if the pane had nothing before."""
+        scope, content = self._scope, self._content
+        scope.turn_to(key, pane)
+        is_new = (key, pane) not in content.table.data
+        content.add(value)
+        if self._keeps_totals:
+            total = self._totals().get(key)
+            if total is not None and pane < total.end:
+                del self._totals()[key]  # late: what was computed is no longer right
+        return is_new
+
+    def _totals(self) -> dict[Any, SlidingTotal]:
+        """Of each key of this key group."""
+        state = self.clock.state
+        assert state is not None
+        return state.derived
+
+    def _add_late(self, key: Any, starts: range, watermark: int) -> list[Stamped]:
+        """Some windows of the element have ended: those that are still kept fire again."""
+        results: list[Stamped] = []
+        for start in starts:
+            ended_at = start + self._size - 1
+            if ended_at > watermark:
+                self._set_timer(key, start)
+                break
+            if ended_at + self._lateness > watermark:
+                self._fire(key, start, results)
+                self._set_cleanup(key, start)
+        return results
+
+    def _set_timer(self, key: Any, start: int) -> None:
+        self._trigger_context.timers(True).register(start + self._size - 1, key, start)
+
+    def _set_cleanup(self, key: Any, start: int) -> None:
+        time_ms = self._ends_at(start + self._size - 1)
+        self._trigger_context.timers(True).register(time_ms, key, (start,))
+
+    # --- timers ----------------------------------------------------------------------------------
+
+    def _timer(self, time_ms: int, _: Any) -> list[Stamped] | None:
+        key, namespace = self.clock.current.key, self.clock.current.namespace
+        if type(namespace) is tuple:
+            self._end(key, namespace[0])
+            return None
+        results: list[Stamped] = []
+        self._fire(key, namespace, results)
+        if self._has_panes(key, namespace + self._slide):
+            self._set_timer(key, namespace + self._slide)
+        elif self._keeps_totals:
+            self._totals().pop(key, None)
+        if self._lateness:
+            self._set_cleanup(key, namespace)
+        else:
+            self._end(key, namespace)
+        return results
+
+    def _has_panes(self, key: Any, start: int) -> bool:
+        """True if the window that begins at `start`, one slide after the one that fires, has content."""
+        data, first = self._content.table.data, start
+        if self._keeps_totals:
+            total = self._totals().get(key)
+            if total is not None:
+                if total.newest >= start:
+                    return True
+                first = max(start, total.end)
+        return any((key, pane) in data for pane in range(first, start + self._size, self._pane))
+
+    def _fire(self, key: Any, start: int, results: list[Stamped]) -> None:
+        content = self._combined(key, start)
+        if content is MISSING:
+            return
+        end = start + self._size
+        window = TimeWindow(start, end)
+        elements = content if self._content.kind is StateKind.LIST else [content]
+        for value in self._call(key, (start, end), window, elements):
+            results.append((value, end - 1))
+
+    def _combined(self, key: Any, start: int) -> Any:
+        """What the window holds: a list of elements, or one result; MISSING if it is empty."""
+        data = self._content.table.data
+        if self._keeps_totals:
+            total = self._total(key, start)
+            return total if total is MISSING else self._result(total)
+        panes = range(start, start + self._size, self._pane)
+        found = [data[key, pane] for pane in panes if (key, pane) in data]
+        if not found:
+            return MISSING
+        if self._content.kind is StateKind.LIST:
+            return [thaw(element) for elements in found for element in elements]
+        total = thaw(found[0])
+        for content in found[1:]:
+            total = self._merge(total, thaw(content))
+        return self._result(total)
+
+    def _total(self, key: Any, start: int) -> Any:
+        totals = self._totals()
+        total = totals.get(key)
+        end = start + self._size
+        if total is None or total.end > end:  # a late window is not where the totals are
+            total = SlidingTotal(start)
+            if key not in totals:
+                totals[key] = total
+        data = self._content.table.data
+        for pane in range(max(total.end, start), end, self._pane):
+            if (key, pane) in data:
+                total.add(pane, data[key, pane], self._merge)
+        total.end = end
+        return total.total(start, self._merge)
+
+    def _result(self, total: Any) -> Any:
+        return total if self._aggregate is None else self._aggregate.get_result(total)
+
+    def _merge_accumulators(self, first: Any, second: Any) -> Any:
+        assert self._aggregate is not None
+        merged = self._aggregate.merge(first, second)
+        if merged is None:
+            raise ProgramError(
+                f"{type(self._aggregate).__name__}.merge returned None; a sliding window is put together "
+                "from parts and needs it to return the accumulator of both."
+            )
+        return merged
+
+    def _end(self, key: Any, start: int) -> None:
+        """A window is over for good: drop the panes that no later one needs, and its own state."""
+        table = self._content.table
+        for pane in range(start, start + min(self._slide, self._size), self._pane):
+            if (key, pane) in table.data:
+                self._scope.turn_to(key, pane)
+                self._content.clear()
+        function = self._operation.function
+        clear = getattr(function, "clear", None)
+        if clear is not None:
+            end = start + self._size
+            self._window_context.turn_to(key, (start, end), TimeWindow(start, end))
+            clear(self._window_context)
+            self._scope.clear(WindowStateStore.PREFIX)

@@ -1,0 +1,61 @@
+"""The total over the panes of a sliding window, kept while it slides.
+
+Panes come in at one end and go out at the other, and the total cannot be subtracted from. So the panes lie
+in two stacks: `_back` has the newer ones and their total; `_front` has the older ones, each with the total
+from it to the end of the stack. The total of all is then one merge away. When `_front` is used up, `_back`
+is turned over into it: each pane is merged two or three times in its life, however many windows it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.runtime.task.codec import freeze, thaw
+from millpond.state.tables import MISSING
+
+Merge = Callable[[Any, Any], Any]
+
+
+class SlidingTotal:
+    """Of one key. Totals are kept frozen, because `merge` may change what it is given."""
+
+    __slots__ = ("_back", "_back_total", "_front", "end", "newest")
+
+    def __init__(self, start: int) -> None:
+        self.end = start  # panes before that are in
+        self.newest = start - 1  # the start of the newest pane with content
+        self._front: list[tuple[int, Any]] = []  # the oldest last
+        self._back: list[tuple[int, Any]] = []
+        self._back_total: Any = MISSING
+
+    def add(self, pane: int, content: Any, merge: Merge) -> None:
+        """The next pane that has content."""
+        self._back.append((pane, content))
+        if self._back_total is MISSING:
+            self._back_total = content
+        else:
+            self._back_total = freeze(merge(thaw(self._back_total), thaw(content)))
+        self.newest = pane
+
+    def total(self, start: int, merge: Merge) -> Any:
+        """Over all panes from `start` on; MISSING if there are none. Older ones go."""
+        front = self._front
+        while front and front[-1][0] < start:
+            front.pop()
+        if not front:
+            self._turn_over(start, merge)
+            front = self._front
+            return thaw(front[-1][1]) if front else MISSING
+        older = thaw(front[-1][1])
+        return older if self._back_total is MISSING else merge(older, thaw(self._back_total))
+
+    def _turn_over(self, start: int, merge: Merge) -> None:
+        total: Any = MISSING
+        self._front = []
+        for pane, content in reversed(self._back):
+            if pane < start:
+                break
+            total = content if total is MISSING else freeze(merge(thaw(content), thaw(total)))
+            self._front.append((pane, total))
+        self._back, self._back_total = [], MISSING
