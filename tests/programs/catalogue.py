@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from millpond.common import Duration, Row, Types, WatermarkStrategy
+from millpond.common import Duration, Row, Time, Types, WatermarkStrategy
 from millpond.datastream import (
     AggregateFunction,
     CoFlatMapFunction,
@@ -24,6 +24,7 @@ from millpond.datastream import (
     KeyedProcessFunction,
     OutputTag,
     ProcessFunction,
+    ProcessWindowFunction,
     RuntimeContext,
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
@@ -43,6 +44,13 @@ from millpond.datastream.state import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
+from millpond.datastream.window import (
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TimeWindow,
+    TumblingEventTimeWindows,
+)
+from millpond.testing import MarkedSource
 
 Program = Callable[[StreamExecutionEnvironment], DataStream]
 PROGRAMS: dict[str, tuple[Program, list[Any]]] = {}
@@ -520,3 +528,119 @@ def function_on_columns(environment: StreamExecutionEnvironment) -> DataStream:
     ).with_timestamp_assigner(TimestampField(2))
     views = environment.from_collection(VIEWS).assign_timestamps_and_watermarks(strategy)
     return views.key_by(fields(0, 1)).process_columns(CapOnColumns())
+
+
+class _CountAndSum(AggregateFunction):
+    def create_accumulator(self) -> tuple[int, int]:
+        return (0, 0)
+
+    def add(self, value: Any, accumulator: tuple[int, int]) -> tuple[int, int]:
+        return (accumulator[0] + 1, accumulator[1] + value[2])
+
+    def get_result(self, accumulator: tuple[int, int]) -> tuple[int, int]:
+        return accumulator
+
+    def merge(self, acc_a: tuple[int, int], acc_b: tuple[int, int]) -> tuple[int, int]:
+        return (acc_a[0] + acc_b[0], acc_a[1] + acc_b[1])
+
+
+class _WithWindow(ProcessWindowFunction[Any, Any, str, TimeWindow]):
+    def process(
+        self, key: str, context: ProcessWindowFunction.Context[TimeWindow], elements: Any
+    ) -> Any:
+        window = context.window()
+        for count, total in elements:
+            yield (key, window.start, window.end, count, total)
+
+
+@program(
+    [
+        ("u1", 0, 5000, 3, 6500),
+        ("u1", 5000, 10000, 1, 5500),
+        ("u1", 10000, 15000, 1, 12000),
+        ("u2", 0, 5000, 1, 2500),
+        ("u2", 5000, 10000, 2, 15000),
+        ("u3", 0, 5000, 1, 3000),
+        ("u3", 5000, 10000, 1, 8000),
+        ("u3", 10000, 15000, 1, 10000),
+    ]
+)
+def tumbling_windows(env: StreamExecutionEnvironment) -> DataStream:
+    windows = (
+        with_event_time(env.from_collection(VIEWS))
+        .key_by(lambda view: view[0])
+        .window(TumblingEventTimeWindows.of(Time.seconds(5)))
+    )
+    return windows.aggregate(_CountAndSum(), _WithWindow())
+
+
+@program(
+    [
+        (key, start, start + 6000, count, total)
+        for key in ("u1", "u2", "u3")
+        for start in range(-6000, 15000, 1000)
+        for times in [[v[2] for v in VIEWS if v[0] == key and start <= v[2] < start + 6000]]
+        for count, total in [(len(times), sum(times))]
+        if times
+    ]
+)
+def sliding_windows(env: StreamExecutionEnvironment) -> DataStream:
+    windows = (
+        with_event_time(env.from_collection(VIEWS))
+        .key_by(lambda view: view[0])
+        .window(SlidingEventTimeWindows.of(Time.seconds(6), Time.seconds(1)))
+    )
+    return windows.aggregate(_CountAndSum(), _WithWindow())
+
+
+@program(
+    [
+        ("u1", 1000, 8500, 4, 12000),
+        ("u1", 12000, 15000, 1, 12000),
+        ("u2", 2500, 5500, 1, 2500),
+        ("u2", 6000, 12000, 2, 15000),
+        ("u3", 3000, 6000, 1, 3000),
+        ("u3", 8000, 13000, 2, 18000),
+    ]
+)
+def session_windows(env: StreamExecutionEnvironment) -> DataStream:
+    windows = (
+        with_event_time(env.from_collection(VIEWS))
+        .key_by(lambda view: view[0])
+        .window(EventTimeSessionWindows.with_gap(Time.seconds(3)))
+    )
+    return windows.aggregate(_CountAndSum(), _WithWindow())
+
+
+@program([("late", "b"), ("window", ["a"]), ("window", ["c", "d"])])
+def late_data_goes_to_a_side_output(env: StreamExecutionEnvironment) -> DataStream:
+    late = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
+    elements = [("a", 1000), ("d", 9000), ("b", 2000), ("c", 8500)]
+    # One split: "b" comes after the watermark has passed its window.
+    stream = env.from_source(
+        MarkedSource(elements),
+        WatermarkStrategy.for_bounded_out_of_orderness(
+            Duration.of_seconds(3)
+        ).with_timestamp_assigner(lambda element, _: element[1]),
+        "elements",
+    )
+    windows = (
+        stream.key_by(lambda _: "all")
+        .window(TumblingEventTimeWindows.of(Time.seconds(4)))
+        .side_output_late_data(late)
+    )
+    results = windows.process(_Names())
+    return results.union(results.get_side_output(late).map(lambda element: ("late", element[0])))
+
+
+class _Names(ProcessWindowFunction[Any, Any, str, TimeWindow]):
+    def process(
+        self, key: str, context: ProcessWindowFunction.Context[TimeWindow], elements: Any
+    ) -> Any:
+        yield ("window", sorted(name for name, _ in elements))
+
+
+@program([("a", 2), ("b", 2), ("c", 2)])
+def count_windows(env: StreamExecutionEnvironment) -> DataStream:
+    words = env.from_collection([(word, 1) for word in "abcabca"])
+    return words.key_by(lambda pair: pair[0]).count_window(2).sum(1)
