@@ -33,6 +33,7 @@ from millpond.datastream.functions import (
     ReduceFunction,
     SinkFunction,
 )
+from millpond.datastream.joins import IntervalJoinable, Joinable
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
 from millpond.datastream.window import (
@@ -67,7 +68,7 @@ def _require(function: Any, kind: type[Function], method: str) -> None:
         )
 
 
-class DataStream:
+class DataStream(Joinable):
     """A stream of records. Usually the output of one operator; after `union` of several."""
 
     def __init__(
@@ -316,7 +317,7 @@ class DataStream:
         return DataStream(self._environment, [Edge(node.id, Exchange())], declared)
 
 
-class KeyedStream(DataStream):
+class KeyedStream(IntervalJoinable, DataStream):
     """A stream cut up by key: what follows has state and timers per key."""
 
     def __init__(self, stream: DataStream, exchange: Exchange) -> None:

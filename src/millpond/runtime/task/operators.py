@@ -323,6 +323,10 @@ class KeyedCoProcessOperator(KeyedProcessOperator, CoProcessOperator):
 
     handlers = CoProcessOperator.handlers
 
+    def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
+        super().__init__(plan, clock, subtask)
+        self.stamps_results = getattr(plan.function, "stamps_results", False)
+
 
 class ReduceOperator(Operator):
     """Rolling reduce; in batch mode one result per key, at the end of the input."""

@@ -1,0 +1,343 @@
+"""Joins (beyond PyFlink, with Flink's names and meaning): by window, co-group, and by interval.
+
+orders.join(payments).where(order_id).equal_to(order_id).window(...).apply(JoinFunction)
+orders.co_group(payments).where(...).equal_to(...).window(...).apply(CoGroupFunction)
+orders.key_by(...).interval_join(payments.key_by(...)).between(...).process(ProcessJoinFunction)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from millpond.common.time import MIN_TIMESTAMP, Duration, Time
+from millpond.common.typeinfo import TypeInformation, Types
+from millpond.datastream.functions import (
+    Function,
+    KeyedCoProcessFunction,
+    KeySelector,
+    RuntimeContext,
+    WindowFunction,
+)
+from millpond.datastream.output_tag import OutputTag
+from millpond.datastream.state import MapStateDescriptor
+from millpond.datastream.window import Evictor, Trigger, WindowAssigner
+from millpond.datastream.window.triggers import millis
+from millpond.errors import ProgramError
+
+if TYPE_CHECKING:
+    from millpond.datastream.data_stream import DataStream, KeyedStream
+
+Select = Callable[[Any], Any] | KeySelector
+
+
+class JoinFunction(Function):
+    """Called for each pair of a window."""
+
+    @abstractmethod
+    def join(self, first: Any, second: Any) -> Any:
+        """The result of a pair; None for no result."""
+
+
+class CoGroupFunction(Function):
+    """Called once per key and window, with all elements of both streams; one side may be empty."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any]: ...
+
+
+class ProcessJoinFunction(Function):
+    """Called for each pair whose timestamps lie within the interval."""
+
+    class Context(ABC):
+        @abstractmethod
+        def get_left_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """The larger of both: the timestamp of the results."""
+
+    @abstractmethod
+    def process_element(
+        self, left: Any, right: Any, ctx: ProcessJoinFunction.Context
+    ) -> Iterable[Any] | None: ...
+
+
+# --- by window -------------------------------------------------------------------------------------
+
+
+class _Joined:
+    """Two streams on their way to a join, one setting after the other."""
+
+    _takes: type = JoinFunction
+
+    def __init__(self, first: DataStream, second: DataStream) -> None:
+        self._first = first
+        self._second = second
+        self._selectors: list[Any] = [None, None]
+
+    def where(self, key_selector: Select) -> _Joined:
+        """The key of elements of the first stream."""
+        self._selectors[0] = key_selector
+        return self
+
+    def equal_to(self, key_selector: Select) -> _Joined:
+        """The key of elements of the second stream."""
+        self._selectors[1] = key_selector
+        return self
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> _WindowedJoin:
+        missing = [
+            n for n, s in zip(("where", "equal_to"), self._selectors, strict=True) if s is None
+        ]
+        if missing:
+            raise ProgramError(f"A join needs keys of both streams; {missing[0]}(...) is missing.")
+        tagged = [
+            stream.map(_Tag(number)) for number, stream in enumerate((self._first, self._second))
+        ]
+        keyed = tagged[0].union(tagged[1]).key_by(_TaggedKey(self._selectors))
+        return _WindowedJoin(keyed.window(window_assigner), self._takes)
+
+
+class JoinedStreams(_Joined):
+    """`DataStream.join`."""
+
+
+class CoGroupedStreams(_Joined):
+    """`DataStream.co_group`."""
+
+    _takes = CoGroupFunction
+
+
+class _WindowedJoin:
+    def __init__(self, windows: Any, takes: type) -> None:
+        self._windows = windows
+        self._takes = takes
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> _WindowedJoin:
+        self._windows.trigger(trigger)
+        return self
+
+    def evictor(self, evictor: Evictor) -> _WindowedJoin:
+        self._windows.evictor(evictor)
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> _WindowedJoin:
+        self._windows.allowed_lateness(time_ms)
+        return self
+
+    def apply(self, function: Any, output_type: TypeInformation | Any = None) -> DataStream:
+        """A function object, or for a join a plain function of two elements."""
+        if self._takes is CoGroupFunction and not isinstance(function, CoGroupFunction):
+            raise TypeError(f"apply takes a CoGroupFunction, not {type(function).__name__}")
+        if not isinstance(function, self._takes) and not callable(function):
+            raise TypeError(f"apply takes a JoinFunction, not {type(function).__name__}")
+        result: DataStream = self._windows.apply(_Sides(function), output_type)
+        return result
+
+
+class _Tag:
+    """Marks elements with the stream they come from."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __call__(self, value: Any) -> tuple[int, Any]:
+        return (self._number, value)
+
+
+class _TaggedKey:
+    def __init__(self, selectors: list[Any]) -> None:
+        self._get_key = [s.get_key if isinstance(s, KeySelector) else s for s in selectors]
+
+    def __call__(self, tagged: tuple[int, Any]) -> Any:
+        return self._get_key[tagged[0]](tagged[1])
+
+
+class _Sides(WindowFunction[Any, Any, Any, Any]):
+    """Takes the elements of a window apart by the stream they came from."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if isinstance(self._function, Function):
+            self._function.open(runtime_context)
+
+    def close(self) -> None:
+        if isinstance(self._function, Function):
+            self._function.close()
+
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+        sides: tuple[list[Any], list[Any]] = ([], [])
+        for number, value in inputs:
+            sides[number].append(value)
+        function = self._function
+        if isinstance(function, CoGroupFunction):
+            yield from function.co_group(*sides) or ()
+            return
+        join = function.join if isinstance(function, JoinFunction) else function
+        for first in sides[0]:
+            for second in sides[1]:
+                result = join(first, second)
+                if result is not None:
+                    yield result
+
+
+# --- by interval -----------------------------------------------------------------------------------
+
+
+class IntervalJoin:
+    """`KeyedStream.interval_join`: pairs with left + lower <= right <= left + upper, in event time."""
+
+    def __init__(self, left: KeyedStream, right: KeyedStream) -> None:
+        self._left = left
+        self._right = right
+        self._bounds: tuple[int, int] | None = None
+        self._exclusive = [False, False]
+        self._late: list[OutputTag | None] = [None, None]
+
+    def between(self, lower_bound: Time | Duration, upper_bound: Time | Duration) -> IntervalJoin:
+        least = MIN_TIMESTAMP
+        lower = millis(lower_bound, "The lower bound of an interval join", least)
+        upper = millis(upper_bound, "The upper bound of an interval join", least)
+        if lower > upper:
+            raise ProgramError(
+                f"The lower bound of an interval join ({lower} ms) is above the upper one ({upper} ms)."
+            )
+        self._bounds = (lower, upper)
+        return self
+
+    def lower_bound_exclusive(self) -> IntervalJoin:
+        self._exclusive[0] = True
+        return self
+
+    def upper_bound_exclusive(self) -> IntervalJoin:
+        self._exclusive[1] = True
+        return self
+
+    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoin:
+        self._late[0] = output_tag
+        return self
+
+    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoin:
+        self._late[1] = output_tag
+        return self
+
+    def process(
+        self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        if not isinstance(process_join_function, ProcessJoinFunction):
+            raise TypeError(
+                f"process takes a ProcessJoinFunction, not {type(process_join_function).__name__}"
+            )
+        if self._bounds is None:
+            raise ProgramError("An interval join needs bounds: call between(...) before process.")
+        lower = self._bounds[0] + self._exclusive[0]
+        upper = self._bounds[1] - self._exclusive[1]
+        function = _JoinByInterval(lower, upper, process_join_function, self._late)
+        return self._left.connect(self._right).process(function, output_type)
+
+
+class _JoinByInterval(KeyedCoProcessFunction):
+    """Keeps the elements of each side by timestamp for as long as partners may come."""
+
+    stamps_results = True
+
+    def __init__(
+        self, lower: int, upper: int, function: ProcessJoinFunction, late: list[OutputTag | None]
+    ) -> None:
+        self._lower = lower
+        self._upper = upper
+        self._function = function
+        self._late = late
+        self._context = _PairContext()
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._function.open(runtime_context)
+        self._dropped = runtime_context.get_metrics_group().counter("numLateRecordsDropped")
+        self._sides = [
+            runtime_context.get_map_state(
+                MapStateDescriptor(name, Types.LONG(), Types.PICKLED_BYTE_ARRAY())
+            )
+            for name in ("left", "right")
+        ]
+
+    def close(self) -> None:
+        self._function.close()
+
+    def process_element1(self, value: Any, ctx: Any) -> Any:
+        return self._join(0, value, ctx, self._lower, self._upper)
+
+    def process_element2(self, value: Any, ctx: Any) -> Any:
+        return self._join(1, value, ctx, -self._upper, -self._lower)
+
+    def _join(self, side: int, value: Any, ctx: Any, lower: int, upper: int) -> Any:
+        timestamp = ctx.timestamp()
+        if timestamp is None:
+            raise ProgramError("A record without a timestamp reached an interval join.")
+        if timestamp < ctx.timer_service().current_watermark():
+            tag = self._late[side]
+            if tag is None:
+                self._dropped.inc()
+            else:
+                yield (tag, value), timestamp
+            return
+        own, others = self._sides[side], self._sides[1 - side]
+        own.put(timestamp, (*(own.get(timestamp) or ()), value))
+        for other_timestamp, values in others.items():
+            if timestamp + lower <= other_timestamp <= timestamp + upper:
+                for other in values:
+                    yield from self._pair(side, value, timestamp, other, other_timestamp)
+        ctx.timer_service().register_event_time_timer(timestamp + max(upper, 0))
+
+    def _pair(
+        self, side: int, value: Any, timestamp: int, other: Any, other_timestamp: int
+    ) -> Iterable[Any]:
+        context = self._context
+        left, right = (value, other) if side == 0 else (other, value)
+        context.left, context.right = (
+            (timestamp, other_timestamp) if side == 0 else (other_timestamp, timestamp)
+        )
+        for result in self._function.process_element(left, right, context) or ():
+            yield result, max(timestamp, other_timestamp)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        """Elements whose last partner would have this time go."""
+        self._sides[0].remove(timestamp - max(self._upper, 0))
+        self._sides[1].remove(timestamp - max(-self._lower, 0))
+
+
+class _PairContext(ProcessJoinFunction.Context):
+    left = right = 0
+
+    def get_left_timestamp(self) -> int:
+        return self.left
+
+    def get_right_timestamp(self) -> int:
+        return self.right
+
+    def get_timestamp(self) -> int:
+        return max(self.left, self.right)
+
+
+class Joinable:
+    """What `DataStream` and `KeyedStream` offer of all this."""
+
+    def join(self, other: DataStream) -> JoinedStreams:
+        """Pairs of elements with the same key in the same window."""
+        return JoinedStreams(self, other)  # type: ignore[arg-type]
+
+    def co_group(self, other: DataStream) -> CoGroupedStreams:
+        """All elements of both streams with the same key in the same window."""
+        return CoGroupedStreams(self, other)  # type: ignore[arg-type]
+
+
+class IntervalJoinable:
+    def interval_join(self, other: KeyedStream) -> IntervalJoin:
+        """Pairs of elements with the same key whose timestamps are close to each other."""
+        return IntervalJoin(self, other)  # type: ignore[arg-type]
