@@ -2,6 +2,7 @@
 
 bin/bench capping            frequency capping, all systems in turn (about half an hour)
 bin/bench capping --quick    Millpond and Flink in Java, one run each
+bin/bench windows            tumbling, sliding and session windows beside Flink in Java and plain Spark
 bin/bench latency            from source to sink at a fixed rate
 bin/bench state-size         cost of a batch against the size of the state
 bin/bench scaling            one core and two
@@ -27,17 +28,33 @@ def main() -> None:
     )
     parser.add_argument(
         "what",
-        choices=["capping", "latency", "state-size", "scaling", "start-up", "state-access"],
+        choices=[
+            "capping",
+            "windows",
+            "latency",
+            "state-size",
+            "scaling",
+            "start-up",
+            "state-access",
+        ],
     )
     parser.add_argument("--views", type=int, default=2_000_000)
     parser.add_argument("--users", type=int, default=200_000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", help="comma-separated systems of the capping benchmark")
+    parser.add_argument("--only", help="comma-separated systems of capping, or kinds of windows")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     folder = RESULTS.absolute()
     if options.what == "capping":
         capping(options, folder)
+    elif options.what == "windows":
+        from bench.windows import side_by_side as windows
+
+        results = windows.measure(
+            options.views, options.users, options.repeat, options.only, folder
+        )
+        report.save("windows", results, folder)
+        print(f"{report.machine()}\n\n{windows.table(results)}\n")
     elif options.what == "latency":
         from bench import latency
 

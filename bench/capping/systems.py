@@ -39,10 +39,10 @@ class Workshop:
         (package,) = python.parent.parent.glob("lib/python*/site-packages/pyflink")
         return str(package / "lib" / "*")
 
-    def flink_classes(self) -> Path:
+    def flink_classes(self, source: Path) -> Path:
+        """A folder with the compiled job."""
         classes = self.folder / "flink-classes"
-        source = PEERS / "CappingJob.java"
-        compiled = classes / "CappingJob.class"
+        compiled = classes / f"{source.stem}.class"
         if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
             classes.mkdir(parents=True, exist_ok=True)
             command = ["javac", "-nowarn", "-cp", self.flink_jars(), "-d", str(classes)]
@@ -61,14 +61,16 @@ class System:
     once: bool = False
 
 
-def _flink_java(backend: str, checkpoint_interval: str = "3s") -> Command:
+def flink_java(source: Path, first_argument: str, checkpoint_interval: str = "3s") -> Command:
+    """A job whose first argument is its own: the backend, the kind of window."""
+
     def command(workshop: Workshop, runs: list[list[str]], folder: Path) -> list[str]:
         outputs = [f"{folder}/output-{i}={','.join(files)}" for i, files in enumerate(runs)]
-        path = f"{workshop.flink_classes()}:{workshop.flink_jars()}"
+        path = f"{workshop.flink_classes(source)}:{workshop.flink_jars()}"
         opens = [f"--add-opens=java.base/java.{p}=ALL-UNNAMED" for p in ("util", "lang")]
         return [
-            "java", "-Xmx4g", *opens, "-cp", path, "CappingJob", backend, checkpoint_interval,
-            f"{folder}/state", "2", *outputs,
+            "java", "-Xmx4g", *opens, "-cp", path, source.stem, first_argument,
+            checkpoint_interval, f"{folder}/state", "2", *outputs,
         ]  # fmt: skip
 
     return command
@@ -87,7 +89,7 @@ def plain_spark(workshop: Workshop, runs: list[list[str]], folder: Path) -> list
     return [sys.executable, str(PEERS / "spark_job.py"), settings]
 
 
-def millpond(module: str = "millpond_job", **changes: Any) -> Command:
+def millpond(module: str = "capping.millpond_job", **changes: Any) -> Command:
     """Millpond with the settings of this benchmark: two cores, large batches."""
 
     def command(workshop: Workshop, runs: list[list[str]], folder: Path) -> list[str]:
@@ -98,19 +100,20 @@ def millpond(module: str = "millpond_job", **changes: Any) -> Command:
             **changes,
         }
         settings = {"runs": runs, "folder": str(folder), "configuration": configuration}
-        return [sys.executable, "-m", f"bench.capping.{module}", json.dumps(settings)]
+        return [sys.executable, "-m", f"bench.{module}", json.dumps(settings)]
 
     return command
 
 
+_CAPPING = PEERS / "CappingJob.java"
 SYSTEMS = [
     System("millpond", "Millpond, slots on", millpond()),
-    System("flink-hashmap", "Flink 2.3 in Java, hashmap", _flink_java("hashmap")),
-    System("millpond-columns", "Millpond, on columns", millpond("columns_job")),
+    System("flink-hashmap", "Flink 2.3 in Java, hashmap", flink_java(_CAPPING, "hashmap")),
+    System("millpond-columns", "Millpond, on columns", millpond("capping.columns_job")),
     System("flink-hashmap-10s", "Flink 2.3 in Java, hashmap, checkpoints every 10 s",
-           _flink_java("hashmap", "10s")),
+           flink_java(_CAPPING, "hashmap", "10s")),
     System("millpond-no-slots", "Millpond, slots off", millpond(**{"millpond.slots": "off"})),
-    System("flink-rocksdb", "Flink 2.3 in Java, RocksDB", _flink_java("rocksdb")),
+    System("flink-rocksdb", "Flink 2.3 in Java, RocksDB", flink_java(_CAPPING, "rocksdb")),
     System("bytewax", "Bytewax 0.21, recovery on, no timers",
            _python_peer("bytewax_job.py", "bytewax", BYTEWAX), share=0.5, once=True),
     System("transform-with-state", "PySpark 4.3, plain transformWithState", plain_spark,
