@@ -57,23 +57,27 @@ class WindowOperation(Function):
             found = [self.function.combine, self.function.function]
         return [function for function in found if isinstance(function, Function)]
 
-    def call(
-        self, key: Any, window: Any, context: Any, elements: list[Any]
-    ) -> Iterable[Any] | None:
+    def caller(self) -> Callable[[Any, Any, Any, list[Any]], Iterable[Any] | None]:
+        """The function as (key, window, context, elements) -> results, found out once."""
         function = self.function
         if isinstance(function, _CombineAtTheEnd):
-            if not elements:
-                return ()
-            elements, function = [function.combined(elements)], function.function
-            if function is None:
-                return elements
+            combined, inner = function.combined, replace(self, function=function.function).caller()
+            return lambda key, window, context, elements: (
+                inner(key, window, context, [combined(elements)]) if elements else ()
+            )
+        if function is None:
+            return lambda key, window, context, elements: elements
         if isinstance(function, ProcessWindowFunction):
-            return function.process(key, context, elements)
+            process = function.process
+            return lambda key, window, context, elements: process(key, context, elements)
         if isinstance(function, ProcessAllWindowFunction):
-            return function.process(context, elements)
+            process_all = function.process
+            return lambda key, window, context, elements: process_all(context, elements)
         if isinstance(function, AllWindowFunction):
-            return function.apply(window, elements)
-        return function.apply(key, window, elements)  # type: ignore[no-any-return]
+            apply_all = function.apply
+            return lambda key, window, context, elements: apply_all(window, elements)
+        apply = function.apply
+        return lambda key, window, context, elements: apply(key, window, elements)
 
 
 class WindowedStream:

@@ -11,6 +11,7 @@ In a sliding window elements are combined pane by pane: in the order of time, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 from typing import Any
 
@@ -26,11 +27,11 @@ from millpond.datastream.window.assigners import event_time
 from millpond.datastream.windowed_stream import WindowOperation
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
-from millpond.runtime.task.codec import thaw
+from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.sliding_total import SlidingTotal
 from millpond.runtime.task.window_operator import Stamped, WindowOperator
-from millpond.runtime.task.window_state import WindowStateStore
+from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING
 
 _FEW_PANES = 4
@@ -67,14 +68,36 @@ class AlignedWindowOperator(WindowOperator):
         self._aggregate = combine if isinstance(combine, AggregateFunction) else None
         self._reduce = combine.reduce if isinstance(combine, ReduceFunction) else combine
         self._merge = self._merge_accumulators if self._aggregate is not None else self._reduce
+        self._combine = self._combiner()
         # Putting few panes together is cheaper than keeping totals.
         self._keeps_totals = combine is not None and self._size // self._pane > _FEW_PANES
+        self._slides = self._slide < self._size
+        self._table: Any = None
+        self._timers: Any = None
+        self.clock.bound.append(self)
+
+    def bind(self, state: KeyGroupState) -> None:
+        self._table = self._content.table
+        self._timers = state.event_timers
+
+    def _combiner(self) -> Callable[[Any, Any], Any] | None:
+        """(content at rest or MISSING, element) -> content at rest; None if elements are kept, or if a
+        declared type must be checked. Then the state does it."""
+        if self._operation.combine is None or self._operation.content_type.check() is not None:
+            return None
+        if self._aggregate is None:
+            reduce = self._reduce
+            return lambda old, value: freeze(value if old is MISSING else reduce(thaw(old), value))
+        create, add = self._aggregate.create_accumulator, self._aggregate.add
+        return lambda old, value: freeze(add(value, create() if old is MISSING else thaw(old)))
 
     # --- elements --------------------------------------------------------------------------------
 
     def _element(self, value: Any, _: Any) -> list[Stamped] | None:
         clock = self.clock
-        timestamp, watermark = event_time(clock.timestamp), clock.watermark
+        timestamp, watermark = clock.timestamp, clock.watermark
+        if timestamp is None:
+            timestamp = event_time(timestamp)
         since = (timestamp - self._offset) % self._slide
         if since >= self._size:
             return None  # between windows that do not touch
@@ -84,21 +107,28 @@ class AlignedWindowOperator(WindowOperator):
             self._reject(value, timestamp, results)
             return results
         key = clock.current.key
-        pane = timestamp - (timestamp - self._offset) % self._pane
+        first_start = pane = last_start
+        if self._slides:
+            pane = timestamp - (timestamp - self._offset) % self._pane
+            first_start -= (self._size - 1 - since) // self._slide * self._slide
         is_new = self._add_to_pane(key, pane, value)
-        first_start = last_start - (self._size - 1 - since) // self._slide * self._slide
         if first_start + self._size - 1 > watermark:
             if is_new:
-                self._set_timer(key, first_start)
+                self._timers.register(first_start + self._size - 1, key, first_start)
             return None
         return self._add_late(key, range(first_start, last_start + 1, self._slide), watermark)
 
     def _add_to_pane(self, key: Any, pane: int, value: Any) -> bool:
         """True if the pane had nothing before."""
-        scope, content = self._scope, self._content
-        scope.turn_to(key, pane)
-        is_new = (key, pane) not in content.table.data
-        content.add(value)
+        table, place = self._table, (key, pane)
+        if self._combine is None:
+            is_new = place not in table.data
+            self._scope.turn_to(key, pane)
+            self._content.add(value)
+        else:
+            old = table.data.get(place, MISSING)
+            is_new = old is MISSING
+            table.set(place, self._combine(old, value))
         if self._keeps_totals:
             total = self._totals().get(key)
             if total is not None and pane < total.end:
@@ -125,11 +155,10 @@ class AlignedWindowOperator(WindowOperator):
         return results
 
     def _set_timer(self, key: Any, start: int) -> None:
-        self._trigger_context.timers(True).register(start + self._size - 1, key, start)
+        self._timers.register(start + self._size - 1, key, start)
 
     def _set_cleanup(self, key: Any, start: int) -> None:
-        time_ms = self._ends_at(start + self._size - 1)
-        self._trigger_context.timers(True).register(time_ms, key, (start,))
+        self._timers.register(self._ends_at(start + self._size - 1), key, (start,))
 
     # --- timers ----------------------------------------------------------------------------------
 
@@ -140,7 +169,7 @@ class AlignedWindowOperator(WindowOperator):
             return None
         results: list[Stamped] = []
         self._fire(key, namespace, results)
-        if self._has_panes(key, namespace + self._slide):
+        if self._slides and self._has_panes(key, namespace + self._slide):
             self._set_timer(key, namespace + self._slide)
         elif self._keeps_totals:
             self._totals().pop(key, None)
@@ -152,7 +181,7 @@ class AlignedWindowOperator(WindowOperator):
 
     def _has_panes(self, key: Any, start: int) -> bool:
         """True if the window that begins at `start`, one slide after the one that fires, has content."""
-        data, first = self._content.table.data, start
+        data, first = self._table.data, start
         if self._keeps_totals:
             total = self._totals().get(key)
             if total is not None:
@@ -173,10 +202,13 @@ class AlignedWindowOperator(WindowOperator):
 
     def _combined(self, key: Any, start: int) -> Any:
         """What the window holds: a list of elements, or one result; MISSING if it is empty."""
-        data = self._content.table.data
+        data = self._table.data
         if self._keeps_totals:
             total = self._total(key, start)
             return total if total is MISSING else self._result(total)
+        if not self._slides and self._content.kind is not StateKind.LIST:
+            content = data.get((key, start), MISSING)
+            return content if content is MISSING else self._result(thaw(content))
         panes = range(start, start + self._size, self._pane)
         found = [data[key, pane] for pane in panes if (key, pane) in data]
         if not found:
@@ -196,7 +228,7 @@ class AlignedWindowOperator(WindowOperator):
             total = SlidingTotal(start)
             if key not in totals:
                 totals[key] = total
-        data = self._content.table.data
+        data = self._table.data
         for pane in range(max(total.end, start), end, self._pane):
             if (key, pane) in data:
                 total.add(pane, data[key, pane], self._merge)
@@ -218,15 +250,13 @@ class AlignedWindowOperator(WindowOperator):
 
     def _end(self, key: Any, start: int) -> None:
         """A window is over for good: drop the panes that no later one needs, and its own state."""
-        table = self._content.table
+        remove = self._table.remove if self._combine is not None else self._clear_pane
         for pane in range(start, start + min(self._slide, self._size), self._pane):
-            if (key, pane) in table.data:
-                self._scope.turn_to(key, pane)
-                self._content.clear()
-        function = self._operation.function
-        clear = getattr(function, "clear", None)
-        if clear is not None:
-            end = start + self._size
-            self._window_context.turn_to(key, (start, end), TimeWindow(start, end))
-            clear(self._window_context)
-            self._scope.clear(WindowStateStore.PREFIX)
+            remove((key, pane))
+        end = start + self._size
+        self._clear_function(key, (start, end), TimeWindow(start, end))
+
+    def _clear_pane(self, place: tuple[Any, int]) -> None:
+        if place in self._table.data:
+            self._scope.turn_to(*place)
+            self._content.clear()

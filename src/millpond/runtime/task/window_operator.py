@@ -63,6 +63,14 @@ class WindowOperator(Operator):
         self._trigger_context = _TriggerContext(self.clock, self._scope, context)
         self._window_context = _WindowContext(self.clock, self._scope, context)
         self._late = context.get_metrics_group().counter("numLateRecordsDropped")
+        function = operation.function
+        self._caller = operation.caller()
+        self._has_clear = getattr(type(function), "clear", None) not in (
+            None,
+            ProcessWindowFunction.clear,
+            ProcessAllWindowFunction.clear,
+        )
+        self._knows_window = isinstance(function, (ProcessWindowFunction, ProcessAllWindowFunction))
         super().open(context)
 
     def handlers(self) -> list[Handler]:
@@ -180,12 +188,9 @@ class WindowOperator(Operator):
     def _call(
         self, key: Any, namespace: Namespace, window: Window, elements: list[Any]
     ) -> Iterable[Any]:
-        function = self._operation.function
-        if function is None:
-            return elements
-        if isinstance(function, (ProcessWindowFunction, ProcessAllWindowFunction)):
+        if self._knows_window:
             self._window_context.turn_to(key, namespace, window)
-        return self._operation.call(key, window, self._window_context, elements) or ()
+        return self._caller(key, window, self._window_context, elements) or ()
 
     # --- late, early, gone -----------------------------------------------------------------------
 
@@ -210,15 +215,18 @@ class WindowOperator(Operator):
         self._trigger_context.turn_to(key, namespace)
         self._trigger.clear(window, self._trigger_context)
         self._scope.clear(_TRIGGER)
-        function = self._operation.function
-        if isinstance(function, (ProcessWindowFunction, ProcessAllWindowFunction)):
-            self._window_context.turn_to(key, namespace, window)
-            function.clear(self._window_context)
-            self._scope.clear(WindowStateStore.PREFIX)
+        self._clear_function(key, namespace, window)
         if self._merged is not None:
             windows = self._merged.of(key)
             windows.pop(namespace, None)
             self._merged.keep(key, windows)
+
+    def _clear_function(self, key: Any, namespace: Namespace, window: Window) -> None:
+        """What a process function keeps for a window goes; most keep nothing."""
+        if self._has_clear or (self._knows_window and self._scope.has(WindowStateStore.PREFIX)):
+            self._window_context.turn_to(key, namespace, window)
+            self._operation.function.clear(self._window_context)
+            self._scope.clear(WindowStateStore.PREFIX)
 
     def _merge_of(self, key: Any) -> Any:
         def on_merge(

@@ -68,6 +68,10 @@ class WindowScope:
                 handle.bind(self._clock.state)
         return handle
 
+    def has(self, prefix: str) -> bool:
+        """True if a state with this prefix was ever asked for."""
+        return any(own_prefix == prefix for own_prefix, _ in self._handles)
+
     def clear(self, prefix: str) -> None:
         """Forget all states with this prefix."""
         for (own_prefix, _), handle in self._handles.items():
@@ -183,17 +187,15 @@ class MergedWindows:
     ) -> Namespace:
         """Add a window, merging it with those it touches; the one it is part of now."""
         new = namespace_of(window)
-        merges: list[tuple[Any, list[Any]]] = []
-
-        class Collect(MergingWindowAssigner.MergeCallback):
-            def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-                merges.append((merge_result, list(to_be_merged)))
-
+        if not windows:
+            windows[new] = new
+            return new
+        collect = _CollectMerges()
         known = [window_of(namespace) for namespace in windows]
-        self._assigner.merge_windows([*known, *([window] if new not in windows else [])], Collect())
+        self._assigner.merge_windows([*known, *([window] if new not in windows else [])], collect)
         result = new
         merged_new = False
-        for cover, members in merges:
+        for cover, members in collect.merges:
             spaces = [namespace_of(member) for member in members]
             cover_space = namespace_of(cover)
             if new in spaces:
@@ -207,3 +209,11 @@ class MergedWindows:
         if not merged_new and new not in windows:
             windows[new] = new
         return result
+
+
+class _CollectMerges(MergingWindowAssigner.MergeCallback):
+    def __init__(self) -> None:
+        self.merges: list[tuple[Any, list[Any]]] = []
+
+    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        self.merges.append((merge_result, list(to_be_merged)))
