@@ -253,8 +253,9 @@ class AlignedWindowOperator(WindowOperator):
         remove = self._table.remove if self._combine is not None else self._clear_pane
         for pane in range(start, start + min(self._slide, self._size), self._pane):
             remove((key, pane))
-        end = start + self._size
-        self._clear_function(key, (start, end), TimeWindow(start, end))
+        if self._has_own_state():
+            end = start + self._size
+            self._clear_function(key, (start, end), TimeWindow(start, end))
 
     def _clear_pane(self, place: tuple[Any, int]) -> None:
         if place in self._table.data:

@@ -215,18 +215,21 @@ class WindowOperator(Operator):
         self._trigger_context.turn_to(key, namespace)
         self._trigger.clear(window, self._trigger_context)
         self._scope.clear(_TRIGGER)
-        self._clear_function(key, namespace, window)
+        if self._has_own_state():
+            self._clear_function(key, namespace, window)
         if self._merged is not None:
             windows = self._merged.of(key)
             windows.pop(namespace, None)
             self._merged.keep(key, windows)
 
+    def _has_own_state(self) -> bool:
+        """True if the function may keep something for a window; most do not."""
+        return self._has_clear or WindowStateStore.PREFIX in self._scope.prefixes
+
     def _clear_function(self, key: Any, namespace: Namespace, window: Window) -> None:
-        """What a process function keeps for a window goes; most keep nothing."""
-        if self._has_clear or (self._knows_window and self._scope.has(WindowStateStore.PREFIX)):
-            self._window_context.turn_to(key, namespace, window)
-            self._operation.function.clear(self._window_context)
-            self._scope.clear(WindowStateStore.PREFIX)
+        self._window_context.turn_to(key, namespace, window)
+        self._operation.function.clear(self._window_context)
+        self._scope.clear(WindowStateStore.PREFIX)
 
     def _merge_of(self, key: Any) -> Any:
         def on_merge(

@@ -51,6 +51,7 @@ class WindowScope:
         self._clock = clock
         self._current = CurrentKey()
         self._handles: dict[tuple[str, str], Any] = {}
+        self.prefixes: set[str] = set()  # of states that were ever asked for
 
     def turn_to(self, key: Any, namespace: Namespace) -> None:
         self._current.key = (key, namespace)
@@ -63,14 +64,11 @@ class WindowScope:
             own.name = f"{prefix}.{descriptor.name}"
             handle = HANDLES[own.kind](own, self._current)
             self._handles[prefix, descriptor.name] = handle
+            self.prefixes.add(prefix)
             self._clock.bound.append(handle)
             if self._clock.state is not None:
                 handle.bind(self._clock.state)
         return handle
-
-    def has(self, prefix: str) -> bool:
-        """True if a state with this prefix was ever asked for."""
-        return any(own_prefix == prefix for own_prefix, _ in self._handles)
 
     def clear(self, prefix: str) -> None:
         """Forget all states with this prefix."""
