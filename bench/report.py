@@ -34,13 +34,14 @@ def capping_table(results: list[dict[str, Any]]) -> str:
     speeds = {result["key"]: result["events_per_s"] for result in results}
     ours = speeds.get("millpond")
     lines = [
-        "| system | events/s (median) | smallest to largest | Millpond is | peak memory |",
-        "|---|---|---|---|---|",
+        "| system | events/s (median) | smallest to largest | Millpond is | peak memory "
+        "| checkpointed per batch |",
+        "|---|---|---|---|---|---|",
     ]
     for result in results:
         speed = result["events_per_s"]
         if speed is None:
-            lines.append(f"| {result['name']} | failed | {result['spread']} | | |")
+            lines.append(f"| {result['name']} | failed | {result['spread']} | | | |")
             continue
         ratio = f"{ours / speed:.2f}x" if ours and result["key"] != "millpond" else ""
         if result["key"] == "millpond-columns":
@@ -49,9 +50,11 @@ def capping_table(results: list[dict[str, Any]]) -> str:
         goal = GOALS.get(result["key"])
         if goal and ours:
             ratio += f" (goal {goal:g}x)"
+        written = result["bytes_per_batch"]
+        batch = "" if written is None else f"{written / 1e6:,.1f} MB"
         lines.append(
             f"| {result['name']} | {speed:,.0f} | {result['spread']} | {ratio} "
-            f"| {result['peak_mb']:,.0f} MB |"
+            f"| {result['peak_mb']:,.0f} MB | {batch} |"
         )
     return "\n".join(lines)
 

@@ -38,6 +38,14 @@ def test_guide_to_columns_runs(tmp_path: Path) -> None:
         exec(compile(block, "docs/guide/columns.md", "exec"), names)
 
 
+def test_guide_to_time_runs() -> None:
+    names: dict[str, object] = {"environment": direct_environment({"parallelism.default": 1})}
+    code = blocks("docs/guide/time.md", "python")
+    assert len(code) == 3
+    for block in code:
+        exec(compile(block, "docs/guide/time.md", "exec"), names)
+
+
 @pytest.mark.spark
 def test_readme_program_prints_what_the_readme_says(tmp_path: Path) -> None:
     (program,) = blocks("README.md", "python")

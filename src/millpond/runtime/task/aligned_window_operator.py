@@ -46,11 +46,6 @@ def is_aligned(operation: WindowOperation) -> bool:
     )
 
 
-def window_operator(plan: OperatorPlan, clock: TaskClock, subtask: int) -> WindowOperator:
-    kind = AlignedWindowOperator if is_aligned(plan.function) else WindowOperator
-    return kind(plan, clock, subtask)
-
-
 class AlignedWindowOperator(WindowOperator):
     """The timer of a window has its start as namespace; the one that ends its lateness, (start,)."""
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from millpond.datastream.functions import Function
 from millpond.plan.graph import Exchange, OperatorKind
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
-from millpond.runtime.task.aligned_window_operator import window_operator
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.codec import freeze_all
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
@@ -21,6 +20,7 @@ from millpond.runtime.task.operators import (
 )
 from millpond.runtime.task.router import RecordError, Router
 from millpond.runtime.task.watermark_operator import WatermarkOperator
+from millpond.runtime.task.window_operators import window_operator
 
 _OPERATORS: dict[OperatorKind, Callable[..., Operator]] = {
     **OPERATORS,
