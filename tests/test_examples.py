@@ -19,6 +19,21 @@ OUTPUT = {
         "ann saw shoes at 17000: 2",
         "bob saw hats at 29000: 2",
     ],
+    "tumbling_windows.py": [
+        "to 3 times in the minute from 0",
+        "be 1 times in the minute from 60000",
+    ],
+    "sliding_windows.py": ["oslo: 3.0 until minute 5", "oslo: 15.0 until minute 15"],
+    "session_windows.py": [
+        "ann: 3 clicks from minute 0 to 35",
+        "bob: 1 clicks from minute 90 to 90",
+    ],
+    "count_windows.py": ["three> ('all', 15)", "sliding> ('all', 10)", "sliding> ('all', 26)"],
+    "late_data.py": ["total> ('shop', 1000, 6)", "too late> ('shop', 3000, 9)"],
+    "joins.py": [
+        "within an hour> o1 was paid after 30 minutes",
+        "same day> o2 was paid on the same day",
+    ],
     "own_source_and_sink.py": ["0 at 0", "1 at 1000", "16 at 4000", "4 at 2000", "9 at 3000"],
 }
 
