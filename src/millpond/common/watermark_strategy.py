@@ -116,11 +116,13 @@ class WatermarkStrategy:
         self._generator_factory = generator_factory
         self._timestamp_assigner: TimestampAssigner | None = None
         self._idle_timeout_ms: int | None = None
+        self._alignment: tuple[str, int] | None = None
 
     def _copy(self) -> WatermarkStrategy:
         copy = WatermarkStrategy(self._generator_factory)
         copy._timestamp_assigner = self._timestamp_assigner
         copy._idle_timeout_ms = self._idle_timeout_ms
+        copy._alignment = self._alignment
         return copy
 
     def create_generator(self) -> WatermarkGenerator:
@@ -129,6 +131,11 @@ class WatermarkStrategy:
     @property
     def timestamp_assigner(self) -> TimestampAssigner | None:
         return self._timestamp_assigner
+
+    @property
+    def alignment(self) -> tuple[str, int] | None:
+        """(group, most milliseconds ahead), if the source is aligned with others."""
+        return self._alignment
 
     @property
     def idle_timeout_ms(self) -> int | None:
@@ -161,10 +168,17 @@ class WatermarkStrategy:
         max_allowed_watermark_drift: Duration,
         update_interval: Duration | None = None,
     ) -> WatermarkStrategy:
-        raise UnsupportedFeatureError(
-            "WatermarkStrategy.with_watermark_alignment is not there yet. Within a batch Millpond "
-            "already merges source partitions by watermark; leave the call out."
-        )
+        """Sources (and their partitions) of one group are not read on while they are further ahead of the
+        slowest than the drift. They are compared after every batch; `update_interval` is not needed."""
+        drift_ms = max_allowed_watermark_drift.to_millis()
+        if not watermark_group or drift_ms < 0:
+            raise ProgramError(
+                "with_watermark_alignment needs the name of a group and a drift that is not negative, "
+                f"not {watermark_group!r} and {drift_ms} ms."
+            )
+        copy = self._copy()
+        copy._alignment = (watermark_group, drift_ms)
+        return copy
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:

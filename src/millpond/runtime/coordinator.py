@@ -17,6 +17,7 @@ from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.connectors.base import SplitEnumerator
 from millpond.errors import IncompatibleCheckpointError, JobCancelledError, ProgramError
 from millpond.plan.physical import JobPlan
+from millpond.runtime.alignment import Alignment
 from millpond.runtime.batch_size import BatchSizer
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
@@ -47,6 +48,7 @@ class Coordinator:
         self._folder = folder
         self._output = output
         self._clock_ms = clock_ms
+        self._alignment = Alignment(plan)
         self._size = BatchSizer(
             plan.settings["max_batch_records"], plan.settings["target_batch_ms"]
         )
@@ -229,7 +231,11 @@ class Coordinator:
             pause_ms = self._interval_ms - abs(now_ms - self.planned_time_ms)
             if pause_ms <= 0:
                 reads: dict[tuple[int, int], list[Any]] = {}
+                paused = self._alignment.paused(self._channels, self._ended)
                 for source, enumerator in self._enumerators.items():
+                    enumerator.paused = paused.get(source, set())
+                    if len(enumerator.paused) == enumerator.split_count():
+                        continue
                     for work in enumerator.poll(self._size.limit):
                         reads.setdefault((source, work.split), []).append(work.arguments)
                 ended = {source: e.ended() for source, e in self._enumerators.items()}
@@ -322,7 +328,10 @@ class Coordinator:
 
     def _advance_clocks(self, ends: list[SplitEnd]) -> None:
         for task, start in self._starts.items():
-            self._starts[task] = advance(self._plan.tasks[task], start, ends)
+            plan = self._plan.tasks[task]
+            self._starts[task] = advance(plan, start, ends)
+            name = self._plan.operators[plan.root].name
+            self.metrics[f"{name}.currentInputWatermark"] = self._starts[task].clock
         for end in ends:
             channels = self._channels[end.origin]
             channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)

@@ -37,6 +37,8 @@ class SplitEnumerator(ABC):
 
     def __init__(self) -> None:
         self.available = threading.Event()
+        # Splits that are ahead of others they are aligned with: `poll` must leave them out.
+        self.paused: set[int] = set()
 
     @abstractmethod
     def split_count(self) -> int:

@@ -91,7 +91,7 @@ class _RangeEnumerator(SplitEnumerator):
         for split, bounds in enumerate(self._ranges):
             first, end = bounds
             last = min(first + share, end)
-            if last > first:
+            if last > first and split not in self.paused:
                 works.append(SplitWork(split, (first, last)))
                 bounds[0] = last
         return works

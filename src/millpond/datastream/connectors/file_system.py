@@ -104,7 +104,7 @@ class _FileEnumerator(SplitEnumerator):
         budget = int(max(1, max_records // self.split_count()) * self._line_bytes())
         for split, entry in enumerate(self._files):
             path, start, complete = entry
-            if complete:
+            if complete or split in self.paused:
                 continue
             end = self._readable_end(entry, start + budget)
             if end > start:
