@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millpond.common import Duration, Encoder, JobStatus, Types, WatermarkStrategy
+from millpond.common import Duration, Encoder, JobStatus, Time, Types, WatermarkStrategy
 from millpond.datastream import (
     KeyedProcessFunction,
     MapFunction,
@@ -22,6 +22,7 @@ from millpond.datastream import (
 )
 from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from millpond.datastream.state import ValueStateDescriptor
+from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.errors import (
     CheckpointInUseError,
     IncompatibleCheckpointError,
@@ -183,6 +184,32 @@ def test_idle_source_does_not_hold_event_time_back(spark_environment: MakeEnviro
     results: Any = slow.union(fast).key_by(lambda _: 0).process(_Clock()).execute_and_collect()
     with results:
         assert [next(results) for _ in range(3)] == [0, 100, 200]
+
+
+class _Silent(SourceFunction):
+    def run(self, ctx: Any) -> None:
+        for time_ms in (100, 700, 1200):
+            ctx.collect(("user", time_ms))
+        while not ctx.is_cancelled():
+            time.sleep(0.02)
+
+
+def test_windows_close_on_a_silent_stream_if_event_time_goes_on(
+    spark_environment: MakeEnvironment,
+) -> None:
+    environment = spark_environment()
+    strategy = (
+        WatermarkStrategy.for_monotonous_timestamps()
+        .with_timestamp_assigner(lambda record, _: record[1])
+        .with_idleness(Duration.of_millis(300))
+        .advance_when_idle()
+    )
+    records = environment.add_source(_Silent()).assign_timestamps_and_watermarks(strategy)
+    windows = records.map(lambda record: (record[0], 1)).key_by(lambda record: record[0])
+    counts = windows.window(TumblingEventTimeWindows.of(Time.seconds(1))).sum(1)
+    results: Any = counts.execute_and_collect()
+    with results:
+        assert [next(results) for _ in range(2)] == [("user", 2), ("user", 1)]
 
 
 def test_source_function_that_returns_ends_the_job(spark_environment: MakeEnvironment) -> None:

@@ -1,4 +1,4 @@
-"""A source that runs ahead waits for the others of its group (E22)."""
+"""Sources that run ahead wait; event time that goes on though nothing comes (E22)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ import pytest
 from millpond.common import Duration, WatermarkStrategy
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.errors import ProgramError
+from millpond.plan.graph import OperatorKind
+from millpond.plan.physical import OperatorPlan, TaskInput, TaskPlan
+from millpond.runtime.task.context import TaskClock
+from millpond.runtime.task.frames import SplitEnd, Start
+from millpond.runtime.task.task_valve import advance
+from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.testing import MarkedSource, direct_environment
 
 
@@ -75,3 +81,39 @@ def test_watermark_of_each_operator_is_a_metric() -> None:
     stream.key_by(lambda record: record[0]).sum(1).name("sums").print()
     metrics = environment.execute().get_all_accumulator_results()
     assert metrics["sums.currentInputWatermark"] == 2**63 - 1, "the input has ended"
+
+
+def test_event_time_goes_on_by_the_wall_clock_only_when_all_splits_are_idle() -> None:
+    task = TaskPlan(1, 1, 1, [1], True, 1, 128, inputs=[TaskInput(0, [7])])
+    idle = Start([50], {7: [(50, False), (80, False)]}, 50)
+    ends = [SplitEnd(7, 0, 60, False), SplitEnd(7, 1, 95, False)]
+    assert advance(task, idle, ends).clock == 95
+    half_idle = Start([50], {7: [(50, True), (80, False)]}, 50)
+    assert advance(task, half_idle, ends[1:]).clock == 50, "the other one still speaks"
+    assert advance(task, idle, [SplitEnd(7, 0, 50, False)]).clock == 50, "nothing goes on by itself"
+
+
+def test_silent_split_goes_on_after_its_timeout() -> None:
+    plan = OperatorPlan(
+        7,
+        OperatorKind.ASSIGN_WATERMARKS,
+        "times",
+        "times",
+        strategy(None).with_idleness(Duration.of_millis(300)).advance_when_idle(),
+        None,
+        {},
+        1,
+        128,
+    )
+    operator = WatermarkOperator(plan, TaskClock(), 0)
+    saved: Any = (operator.strategy.create_generator(), 1000, 5000)  # last heard of at 5000
+    watermarks = []
+    for now_ms in (5200, 5300, 5450, 7450):
+        operator.resume(saved, now_ms)
+        operator.go_on_when_idle(now_ms)
+        saved = operator.suspend(now_ms)
+        watermarks.append(operator.watermark)
+    assert watermarks == [1000, 1000, 1150, 3150]
+    assert operator.idle_at_ms(7450) == 7750, "when to look again"
+    with pytest.raises(ProgramError, match="needs with_idleness"):
+        strategy(None).advance_when_idle()

@@ -117,12 +117,14 @@ class WatermarkStrategy:
         self._timestamp_assigner: TimestampAssigner | None = None
         self._idle_timeout_ms: int | None = None
         self._alignment: tuple[str, int] | None = None
+        self._goes_on_when_idle = False
 
     def _copy(self) -> WatermarkStrategy:
         copy = WatermarkStrategy(self._generator_factory)
         copy._timestamp_assigner = self._timestamp_assigner
         copy._idle_timeout_ms = self._idle_timeout_ms
         copy._alignment = self._alignment
+        copy._goes_on_when_idle = self._goes_on_when_idle
         return copy
 
     def create_generator(self) -> WatermarkGenerator:
@@ -136,6 +138,10 @@ class WatermarkStrategy:
     def alignment(self) -> tuple[str, int] | None:
         """(group, most milliseconds ahead), if the source is aligned with others."""
         return self._alignment
+
+    @property
+    def goes_on_when_idle(self) -> bool:
+        return self._goes_on_when_idle
 
     @property
     def idle_timeout_ms(self) -> int | None:
@@ -160,6 +166,15 @@ class WatermarkStrategy:
             raise ProgramError("with_idleness needs a timeout greater than zero.")
         copy = self._copy()
         copy._idle_timeout_ms = idle_timeout.to_millis()
+        return copy
+
+    def advance_when_idle(self) -> WatermarkStrategy:
+        """Beyond PyFlink, after `with_idleness`: once all partitions have been silent for the timeout, event
+        time goes on with the wall clock, so that windows close though nothing comes."""
+        if self._idle_timeout_ms is None:
+            raise ProgramError("advance_when_idle needs with_idleness(timeout) before it.")
+        copy = self._copy()
+        copy._goes_on_when_idle = True
         return copy
 
     def with_watermark_alignment(

@@ -108,6 +108,8 @@ class JobHost:
                 )
                 yield from router.packed()
         yield from router.take_rows()
+        for operator in chain.watermark_operators():
+            operator.go_on_when_idle(now_ms)
         own_ends = self._split_ends(chain, split, now_ms)
         ends.extend(own_ends)
         saved = {op.plan.id: op.suspend(now_ms) for op in chain.watermark_operators()}
@@ -256,6 +258,7 @@ class JobHost:
         if not isinstance(root, WatermarkOperator):
             return
         now_ms = control.processing_time_ms
+        root.go_on_when_idle(now_ms)
         watermark = MIN_TIMESTAMP if self.plan.batch_mode else root.watermark
         watermark = MAX_TIMESTAMP if ended else watermark
         end = SplitEnd(root.plan.id, number, watermark, root.is_active(now_ms))

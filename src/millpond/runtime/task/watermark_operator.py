@@ -54,15 +54,27 @@ class WatermarkOperator(Operator):
         active_at_ms = now_ms if self._records else self._active_at_ms
         return self._generator, self._output.watermark, active_at_ms
 
+    def go_on_when_idle(self, now_ms: int) -> None:
+        """Event time since the timeout, or since the last call, if the strategy wants it to go on."""
+        timeout_ms = self.strategy.idle_timeout_ms
+        if not self.strategy.goes_on_when_idle or timeout_ms is None or self.is_active(now_ms):
+            return
+        if self._output.watermark > MIN_TIMESTAMP:  # else: there is no event time yet
+            passed_ms = now_ms - self._active_at_ms - timeout_ms
+            self._output.emit_watermark(self._output.watermark + passed_ms)
+        self._active_at_ms = now_ms - timeout_ms
+
     def is_active(self, now_ms: int) -> bool:
         timeout_ms = self.strategy.idle_timeout_ms
         return timeout_ms is None or bool(self._records) or now_ms - self._active_at_ms < timeout_ms
 
     def idle_at_ms(self, now_ms: int) -> int | None:
-        """When this split becomes idle if nothing comes; None if never or already."""
+        """When this split becomes idle, or goes on, if nothing comes; None if never."""
         timeout_ms = self.strategy.idle_timeout_ms
-        if timeout_ms is None or not self.is_active(now_ms):
+        if timeout_ms is None:
             return None
+        if not self.is_active(now_ms):
+            return now_ms + timeout_ms if self.strategy.goes_on_when_idle else None
         return (now_ms if self._records else self._active_at_ms) + timeout_ms
 
     @property
