@@ -37,7 +37,7 @@ def measure(
         systems = [
             System("millpond", "Millpond", millpond("windows.millpond_job", kind=kind)),
             System("flink", "Flink 2.3 in Java, hashmap", flink_java(job, kind)),
-            System("spark", "Spark 4.3, groupBy(window)", _plain_spark(kind)),
+            System("spark", "Spark 4.3, groupBy(window)", _plain_spark(kind), share=0.1, once=True),
         ]
         results[kind] = side_by_side.measure(systems, views, users, repeat, folder / "workshop")
     return results

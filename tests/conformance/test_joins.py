@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.common import Duration, Time, Types, WatermarkStrategy
-from millpond.datastream import DataStream, OutputTag
+from millpond.datastream import DataStream, KeySelector, OutputTag, RuntimeContext
 from millpond.datastream.joins import CoGroupFunction, JoinFunction, ProcessJoinFunction
+from millpond.datastream.state import MapStateDescriptor
 from millpond.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
 from millpond.errors import ProgramError
 from millpond.testing import KeyedHarness, MarkedSource, direct_environment
@@ -170,3 +171,34 @@ def test_misuse_is_refused(build: Any, message: str) -> None:
     one, two = two_streams([], [])
     with pytest.raises(ProgramError, match=message):
         build(one, two)
+
+
+def test_key_selectors_of_a_join_are_opened() -> None:
+    class First(KeySelector):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.position = 0
+
+        def get_key(self, value: Any) -> Any:
+            return value[self.position]
+
+    one, two = two_streams([("a", 1)], [("a", 2)])
+    joined = one.join(two).where(First()).equal_to(First())
+    result = joined.window(TumblingEventTimeWindows.of(Time.milliseconds(20))).apply(Pair())
+    assert list(result.execute_and_collect()) == [("a", 1, 2)]
+
+
+def test_function_of_an_interval_join_may_call_its_state_left() -> None:
+    class Counting(ProcessJoinFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.left = runtime_context.get_map_state(
+                MapStateDescriptor("left", Types.STRING(), Types.INT())
+            )
+
+        def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+            self.left.put("pairs", (self.left.get("pairs") or 0) + 1)
+            yield self.left.get("pairs")
+
+    one, two = two_streams([("a", 1)], [("a", 2), ("a", 3)])
+    join = one.key_by(lambda r: r[0]).interval_join(two.key_by(lambda r: r[0]))
+    join = join.between(Time.milliseconds(0), Time.milliseconds(9))
+    assert list(join.process(Counting()).execute_and_collect()) == [1, 2]

@@ -45,6 +45,8 @@ from millpond.datastream.window import (
     Window,
 )
 from millpond.errors import MillpondError, ProgramError
+from millpond.plan.identity import checkpoint_identity
+from millpond.runtime.jobs import plan_job
 from millpond.testing import KeyedHarness, direct_environment
 
 LATE = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
@@ -596,3 +598,76 @@ def test_window_all_sees_the_whole_stream() -> None:
     assert sorted(windows.process(Total()).execute_and_collect()) == [(0, 300), (1000, 1100)]
     with pytest.raises(TypeError, match="takes a ProcessAllWindowFunction"):
         windows.process(Remember())
+
+
+class Firings(ProcessWindowFunction[Any, Any, Any, Any]):
+    """Counts the firings of a window in its state."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        state = context.window_state().get_state(ValueStateDescriptor("n", Types.INT()))
+        state.update((state.value() or 0) + 1)
+        yield state.value()
+
+
+def test_state_of_a_window_goes_with_it_also_after_a_restart() -> None:
+    def finish(windows: Any) -> Any:
+        return windows.allowed_lateness(5000).process(Firings())
+
+    assigner = TumblingEventTimeWindows.of(Time.seconds(1))
+    harness = windowed(assigner, finish)
+    feed(harness, 1, "wm 999")
+    restored = windowed(assigner, finish, restore=harness.snapshot())
+    restored.watermark = 999
+    feed(restored, "wm 100000")
+    assert restored.is_state_empty()
+
+
+def test_state_of_windows_that_merge_is_refused() -> None:
+    harness = windowed(
+        EventTimeSessionWindows.with_gap(Time.seconds(1)),
+        lambda windows: windows.process(Firings()),
+    )
+    feed(harness, 1)
+    with pytest.raises(MillpondError, match="session windows merge"):
+        feed(harness, "wm 5000")
+
+
+def test_late_element_between_windows_is_late() -> None:
+    harness = windowed(SlidingEventTimeWindows.of(Time.seconds(1), Time.seconds(3)))
+    feed(harness, "wm 100000", 1500)
+    assert late(harness) == [1500]
+
+
+def test_late_firings_leave_nothing_in_memory() -> None:
+    def finish(windows: Any) -> Any:
+        return windows.allowed_lateness(5000).aggregate(Adds())
+
+    assigner = SlidingEventTimeWindows.of(Time.seconds(10), Time.seconds(1))
+    harness = windowed(assigner, finish)
+    feed(harness, "wm 12000")
+    for number in range(20):
+        harness.process_element((f"key-{number}", 0), 8000)
+    feed(harness, "wm 1000000")
+    assert harness.is_state_empty()
+    assert all(not state.derived for state in harness._states.values())
+
+
+def test_changed_window_cannot_go_on_with_the_state_of_another() -> None:
+    def layout(finish: Any) -> Any:
+        environment = direct_environment()
+        keyed = environment.from_collection([("a", 1)]).key_by(lambda record: record[0])
+        finish(keyed).uid("window").print()
+        plan = plan_job(
+            environment._pending_graph(), environment._configuration, environment.get_config(), None
+        )
+        plan.settings["job_id"] = "job"
+        return checkpoint_identity(plan)
+
+    def tumbling(seconds: int) -> Any:
+        return TumblingEventTimeWindows.of(Time.seconds(seconds))
+
+    first = layout(lambda keyed: keyed.window(tumbling(10)).sum(1))
+    assert first == layout(lambda keyed: keyed.window(tumbling(10)).allowed_lateness(5).sum(1))
+    assert first != layout(lambda keyed: keyed.window(tumbling(20)).sum(1))
+    purging = PurgingTrigger.of(EventTimeTrigger.create())
+    assert first != layout(lambda keyed: keyed.window(tumbling(10)).trigger(purging).sum(1))

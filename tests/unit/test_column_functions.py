@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.common import Duration, Row, Types, WatermarkStrategy
+from millpond.common import Duration, RestartStrategies, Row, Types, WatermarkStrategy
 from millpond.common.time import MAX_TIMESTAMP
 from millpond.datastream import KeyedProcessFunction, OutputTag, RuntimeContext
 from millpond.datastream.columns import (
@@ -406,3 +406,76 @@ def test_field_that_is_not_there_is_named(tmp_path: Path) -> None:
     stream = environment.from_source(source, WatermarkStrategy.no_watermarks(), "views")
     with pytest.raises(MillpondError, match="key_by asks for field 'ad'; the records have"):
         list(stream.key_by(fields("ad")).process_columns(Count()).execute_and_collect())
+
+
+def test_sum_that_is_too_large_for_its_state_is_refused() -> None:
+    class Long(Numbers):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.number = runtime_context.get_column_state(ColumnStateDescriptor("n", Types.LONG()))
+
+    def add(function: Any, events: Any, _: Any) -> Any:
+        return function.number.running_sum(events.rows, events.column("f1"))
+
+    environment = direct_environment({"parallelism.default": 1})
+    keyed = environment.from_collection([("a", 2**63 - 1), ("a", 1)]).key_by(fields(0))
+    with pytest.raises(UserFunctionError, match=r"state 'n'.*do not fit"):
+        list(keyed.process_columns(Long(add)).execute_and_collect())
+
+
+def test_default_that_equals_nothing_is_refused() -> None:
+    with pytest.raises(ProgramError, match="NaN"):
+        ColumnStateDescriptor("x", Types.DOUBLE(), float("nan"))
+
+
+def test_timer_registered_by_every_record_is_kept_once() -> None:
+    class SameTimer(KeyedColumnFunction):
+        def process_columns(self, events: KeyedColumns, ctx: KeyedColumnFunction.Context) -> None:
+            ctx.register_event_time_timers(~events.fired, 10**9)
+
+    harness = KeyedHarness(lambda s: s.key_by(lambda r: r[0]).process_columns(SameTimer()))
+    for number in range(200):
+        harness.process_element(("a",), number)
+    assert harness.event_time_timers() <= 2
+    harness.process_watermark(2 * 10**9)
+    assert harness.is_state_empty()
+
+
+def test_timers_at_zero_and_before_stay_fired_after_a_restore() -> None:
+    def build(stream: Any) -> Any:
+        return stream.key_by(lambda record: record[0]).process_columns(Count())
+
+    harness = KeyedHarness(build)
+    harness.process_element(("a",), -200)  # a timer for -100
+    harness.process_element(("a",), -100)  # and one for 0
+    harness.snapshot()
+    harness.process_watermark(5)
+    restored = KeyedHarness(build, restore=harness.snapshot())
+    assert restored.event_time_timers() == 0
+
+
+class _FailOnce(KeyedProcessFunction):
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if value[1] == 30 and not Path(self._mark).exists():
+            Path(self._mark).touch()
+            raise ValueError("once")
+        yield value, ctx.timer_service().current_watermark()
+
+
+def test_retried_batch_meets_the_watermarks_of_the_first_attempt(tmp_path: Path) -> None:
+    def seen(mark: Path) -> list[Any]:
+        environment = direct_environment(
+            {"parallelism.default": 1, "millpond.batch.max-records": 2}
+        )
+        environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))
+        strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+            TimestampField(1)
+        )
+        records = [("a", time_ms) for time_ms in (10, 20, 25, 30, 28)]
+        stream = environment.from_source(MarkedSource(records), strategy, "records")
+        function = _FailOnce(str(mark))
+        return list(stream.key_by(fields(0)).process(function).execute_and_collect())
+
+    assert seen(tmp_path / "mark") == seen(tmp_path / "mark")  # the second run finds the mark

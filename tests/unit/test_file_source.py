@@ -100,3 +100,48 @@ def test_unreadable_character_names_the_source(tmp_path: Path) -> None:
     with pytest.raises(UserFunctionError, match="UnicodeDecodeError") as error:
         list(stream.execute_and_collect())
     assert "Text File Source" in str(error.value)
+
+
+def test_line_that_is_still_being_written_is_never_cut(tmp_path: Path) -> None:
+    path = tmp_path / "growing.txt"
+    path.write_bytes(b"aa\n" * 4 + b"a-long-name")
+    source, enumerator = monitored(tmp_path)
+    seen = []
+    for _ in range(3):
+        seen += [v for work in enumerator.poll(3) for v, _ in source.read(work.arguments)]
+    with path.open("ab") as file:
+        file.write(b"-and-its-end\n")
+    for _ in range(3):
+        seen += [v for work in enumerator.poll(3) for v, _ in source.read(work.arguments)]
+    assert seen == ["aa"] * 4 + ["a-long-name-and-its-end"]
+
+
+def test_monitored_file_renamed_before_it_was_read_does_not_stop_the_job(tmp_path: Path) -> None:
+    (tmp_path / "new.tmp").touch()
+    source, enumerator = monitored(tmp_path)
+    assert read_all(source, enumerator) == []
+    (tmp_path / "new.tmp").rename(tmp_path / "new.csv")
+    (tmp_path / "new.csv").write_text("line\n")
+    assert read_all(source, enumerator) == ["line"]
+
+
+def test_blank_lines_stay_lines_in_other_charsets(tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_bytes("ä\n\nb\nc\n".encode("cp1252"))
+    text = StreamFormat.text_line_format("cp1252")
+    source = FileSource.for_record_stream_format(text, str(tmp_path)).build()
+    enumerator: Any = source.create_enumerator(1, None)  # type: ignore[arg-type]
+    enumerator.start()
+    assert read_all(source, enumerator) == ["ä", "", "b", "c"]
+    with pytest.raises(ProgramError, match="cannot be read line by line"):
+        StreamFormat.text_line_format("utf-16")
+
+
+def test_finished_files_do_not_slow_down_the_last_one(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number:02}.txt").write_text("x\n" * (1 if number < 49 else 1000))
+    text = StreamFormat.text_line_format()
+    source = FileSource.for_record_stream_format(text, str(tmp_path)).build()
+    enumerator: Any = source.create_enumerator(1, None)  # type: ignore[arg-type]
+    enumerator.start()
+    read_all(source, enumerator)
+    assert len(read_all(source, enumerator)) > 500

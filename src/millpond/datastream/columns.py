@@ -90,6 +90,10 @@ class ColumnStateDescriptor(StateDescriptor):
             )
         self.dtype = numpy.dtype(dtype)
         self.default = self.dtype.type(default)
+        if self.default != self.default:
+            raise ProgramError(
+                f"Column state '{name}': NaN equals nothing and cannot be the default."
+            )
 
 
 class ColumnState(ABC):
@@ -126,7 +130,8 @@ class KeyedColumns(ABC):
         numpy.int64
     ]  # a record's timestamp (Long.MIN_VALUE if it has none); a timer's time
     watermarks: NDArray[numpy.int64]  # the event-time clock
-    records: pyarrow.RecordBatch  # the records, in order: one row per event with `fired` False
+    # The records, in order: one row per event with `fired` False. If there are none it may have no columns.
+    records: pyarrow.RecordBatch
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -150,12 +150,23 @@ class _Tag:
         return (self._number, value)
 
 
-class _TaggedKey:
+class _TaggedKey(KeySelector):
     def __init__(self, selectors: list[Any]) -> None:
+        self._selectors = selectors
         self._get_key = [s.get_key if isinstance(s, KeySelector) else s for s in selectors]
 
-    def __call__(self, tagged: tuple[int, Any]) -> Any:
-        return self._get_key[tagged[0]](tagged[1])
+    def open(self, runtime_context: RuntimeContext) -> None:
+        for selector in self._selectors:
+            if isinstance(selector, KeySelector):
+                selector.open(runtime_context)
+
+    def close(self) -> None:
+        for selector in self._selectors:
+            if isinstance(selector, KeySelector):
+                selector.close()
+
+    def get_key(self, value: tuple[int, Any]) -> Any:
+        return self._get_key[value[0]](value[1])
 
 
 class _Sides(WindowFunction[Any, Any, Any, Any]):
@@ -264,7 +275,7 @@ class _JoinByInterval(KeyedCoProcessFunction):
             runtime_context.get_map_state(
                 MapStateDescriptor(name, Types.LONG(), Types.PICKLED_BYTE_ARRAY())
             )
-            for name in ("left", "right")
+            for name in ("_interval_join.left", "_interval_join.right")
         ]
 
     def close(self) -> None:

@@ -20,7 +20,16 @@ from millpond.datastream.functions import (
     WindowFunction,
 )
 from millpond.datastream.output_tag import OutputTag
-from millpond.datastream.window import Evictor, Trigger, WindowAssigner
+from millpond.datastream.window import (
+    DynamicEventTimeSessionWindows,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    Evictor,
+    SlidingEventTimeWindows,
+    Trigger,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
 from millpond.datastream.window.assigners import MergingWindowAssigner
 from millpond.errors import ProgramError
 from millpond.plan.graph import OperatorKind
@@ -56,6 +65,22 @@ class WindowOperation(Function):
         if isinstance(self.function, _CombineAtTheEnd):
             found = [self.function.combine, self.function.function]
         return [function for function in found if isinstance(function, Function)]
+
+    def state_layout(self) -> str:
+        """What the content of windows and their timers depend on; another one cannot go on with them."""
+        return f"{self.operator_kind()}, {self.assigner!r}"
+
+    def operator_kind(self) -> str:
+        """Which operator runs it: the general one, or one made for what most people use."""
+        plain = type(self.trigger) is EventTimeTrigger and self.evictor is None
+        kind = type(self.assigner)
+        if plain and kind in (TumblingEventTimeWindows, SlidingEventTimeWindows):
+            return "aligned"
+        sessions = kind in (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
+        combined = self.combine is not None and self.content_type.check() is None
+        if plain and sessions and combined and self.allowed_lateness == 0:
+            return "session"
+        return "general"
 
     def caller(self) -> Callable[[Any, Any, Any, list[Any]], Iterable[Any] | None]:
         """The function as (key, window, context, elements) -> results, found out once."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.plan.physical import JobPlan
+from millpond.plan.physical import JobPlan, OperatorPlan
 
 
 def checkpoint_identity(plan: JobPlan) -> dict[str, Any]:
@@ -21,9 +21,15 @@ def checkpoint_identity(plan: JobPlan) -> dict[str, Any]:
             if task.keyed
         },
         "sources and stateful operators": [
-            (operators[op].uid, operators[op].kind.value, op, task.level, task.ordinal)
+            (operators[op].uid, _layout(operators[op]), op, task.level, task.ordinal)
             for task in plan.tasks.values()
             for op in dict.fromkeys([task.root, *task.origins])
         ],
         "sinks": [(sink.uid, sink.id) for sink in plan.sinks.values()],
     }
+
+
+def _layout(operator: OperatorPlan) -> str:
+    """How an operator's state is laid out: by its kind, and by what the operation says if that matters."""
+    layout = getattr(operator.function, "state_layout", None)
+    return operator.kind.value if layout is None else f"{operator.kind.value}: {layout()}"

@@ -170,8 +170,10 @@ class ColumnTable:
     # --- timers ----------------------------------------------------------------------------------
 
     def register(self, times: Numbers, rows: Numbers) -> None:
-        self.timers.add(times, rows)
+        repeats = self.timers.add(times, rows)
         self._count_timers(rows, 1)
+        if len(repeats):
+            self._count_timers(repeats, -1)
         self._registered.append((times, rows))
 
     def _count_timers(self, rows: Numbers, by: int) -> None:
@@ -185,7 +187,8 @@ class ColumnTable:
         """Of the timers that are due, in order, the first `count` have fired."""
         until_ms = int(times[count - 1])
         self._drop_until(until_ms)
-        self._fired_until_ms = max(until_ms, self._fired_until_ms or until_ms)
+        if self._fired_until_ms is None or until_ms > self._fired_until_ms:
+            self._fired_until_ms = until_ms
         end = int(numpy.searchsorted(times, until_ms, side="right"))
         if (
             end > count

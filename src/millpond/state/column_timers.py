@@ -14,8 +14,8 @@ class ColumnTimers:
     """Sorted runs, each with the timers of later calls than the one before it. A run that has grown to
     half of its neighbour is merged into it, so there are few, and a timer is moved a few times only.
 
-    A (time, row) that was registered twice lies here twice and fires once. Equal times fire in the order
-    in which they were registered."""
+    A (time, row) that was registered twice may lie here twice for a while, and fires once. Equal times
+    fire in the order in which they were registered."""
 
     def __init__(self) -> None:
         self._runs: list[tuple[Numbers, Numbers]] = []
@@ -26,12 +26,23 @@ class ColumnTimers:
     def next_ms(self) -> int:
         return min((int(times[0]) for times, _ in self._runs), default=NEVER_MS)
 
-    def add(self, times: Numbers, rows: Numbers) -> None:
+    def add(self, times: Numbers, rows: Numbers) -> Numbers:
+        """Returns the rows of repeats that were found and dropped on the way, once for each."""
         if not len(times):
-            return
-        self._runs.append(_sorted(times, rows))
-        runs = self._runs
-        while len(runs) > 1 and 2 * len(runs[-1][0]) >= len(runs[-2][0]):
+            return _NONE
+        runs, dropped = self._runs, []
+        runs.append(_sorted(times, rows))
+        while True:
+            run_times, run_rows = runs.pop()
+            kept = _without_repeats(run_times, run_rows)
+            if len(kept[0]) < len(run_times):
+                room = int(run_rows.max()) + 1
+                fewer = numpy.bincount(run_rows, minlength=room)
+                fewer = fewer - numpy.bincount(kept[1], minlength=room)
+                dropped.append(numpy.repeat(numpy.arange(room), fewer))
+            runs.append(kept)
+            if len(runs) < 2 or 2 * len(runs[-1][0]) < len(runs[-2][0]):
+                return numpy.concatenate(dropped) if dropped else _NONE
             newer, older = runs.pop(), runs.pop()
             runs.append(_sorted(*map(numpy.concatenate, zip(older, newer, strict=True))))
 

@@ -62,6 +62,8 @@ class StreamFormat:
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+        if "\n".encode(charset_name) != b"\n":
+            raise ProgramError(f"Text in {charset_name} cannot be read line by line; use UTF-8.")
         return StreamFormat(charset_name)
 
 
@@ -101,7 +103,8 @@ class _FileEnumerator(SplitEnumerator):
         if self._interval_ms is not None:
             self._discover()
         works: list[SplitWork] = []
-        budget = int(max(1, max_records // self.split_count()) * self._line_bytes())
+        unread = sum(not complete for _, _, complete in self._files)
+        budget = int(max(1, max_records // max(1, unread)) * self._line_bytes())
         for split, entry in enumerate(self._files):
             path, start, complete = entry
             if complete or split in self.paused:
@@ -128,16 +131,17 @@ class _FileEnumerator(SplitEnumerator):
         try:
             status = os.stat(path)
         except FileNotFoundError:
-            if start == 0:
+            if start == 0 and self._interval_ms is None:
                 raise
-            entry[2] = True  # read to where it was, then removed
+            entry[2] = True  # read to where it was, then removed or renamed
             return int(start)
+        complete = self._interval_ms is None or self._is_quiet(status)
         if wanted < status.st_size:
             with open(path, "rb") as file:
                 file.seek(wanted)
-                file.readline()
-                return file.tell()
-        if self._interval_ms is None or self._is_quiet(status):
+                if file.readline().endswith(b"\n") or complete:
+                    return file.tell()
+        if complete:
             entry[2] = True
             return status.st_size
         return self._last_line_end(path, status.st_size)
@@ -233,17 +237,18 @@ class FileSource(Source):
                     lines.pop()  # what follows the last line end
                 yield [line.rstrip("\r") for line in lines] if b"\r" in block else lines, None
             return
-        for line in _whole_lines(path, start, end, 1):
+        for line in _whole_lines(path, start, end, 0):
             yield [line.rstrip(b"\r\n").decode(charset)], None
 
 
 def _whole_lines(path: str, start: int, end: int, size: int) -> Iterator[bytes]:
-    """Blocks of about `size` bytes that end at line ends."""
+    """Blocks of about `size` bytes that end at line ends; line by line if `size` is 0."""
     with open(path, "rb") as file:
         file.seek(start)
         while start < end:
             block = file.read(min(size, end - start))
-            block += file.readline() if len(block) < end - start else b""
+            if len(block) < end - start and not (size and block.endswith(b"\n")):
+                block += file.readline()
             if not block:
                 raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
             start += len(block)

@@ -209,6 +209,9 @@ class _DynamicGap(_Sessions):
         extractor = session_window_time_gap_extractor
         self._extract: Any = getattr(extractor, "extract", extractor)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def _window(self, element: Any, start: int) -> list[TimeWindow]:
         gap = self._extract(element)
         if not isinstance(gap, int) or gap <= 0:

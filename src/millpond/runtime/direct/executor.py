@@ -98,7 +98,9 @@ class DirectExecutor:
         try:
             rows: list[Row] = []
             for lane in job.lanes:
-                rows.extend(self._host.run_lane(lane))
+                # A copy, as a worker would get it: a failed attempt must not leave traces in the plan.
+                copied = LanePlan.decode(lane.encode(), "a lane")
+                rows.extend(self._host.run_lane(copied))
             for level in range(1, self._plan.levels + 1):
                 rows = self._run_level(level, rows)
             rows = [row for row in rows if row[0] == SINK_LEVEL]

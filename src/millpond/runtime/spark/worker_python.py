@@ -7,6 +7,7 @@ the same. So workers are started by a script that replaces the path.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import sys
@@ -37,8 +38,9 @@ def worker_python() -> str:
 
 def _script() -> Path:
     """Made once, for this Python."""
-    text = f'#!/bin/sh\nPYTHONPATH="${_PATH}" exec {shlex.quote(sys.executable)} "$@"\n'
-    path = prepared_folder() / "worker-python"
+    text = f'#!/bin/sh\nPYTHONPATH="${{{_PATH}-$PYTHONPATH}}" exec {shlex.quote(sys.executable)} "$@"\n'
+    number = hashlib.sha256(text.encode()).hexdigest()[:12]
+    path = prepared_folder() / f"worker-python-{number}"
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}")

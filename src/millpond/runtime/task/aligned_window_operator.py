@@ -17,14 +17,8 @@ from typing import Any
 
 from millpond.datastream.functions import AggregateFunction, ReduceFunction
 from millpond.datastream.state import StateKind
-from millpond.datastream.window import (
-    EventTimeTrigger,
-    SlidingEventTimeWindows,
-    TimeWindow,
-    TumblingEventTimeWindows,
-)
+from millpond.datastream.window import TimeWindow
 from millpond.datastream.window.assigners import event_time
-from millpond.datastream.windowed_stream import WindowOperation
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.codec import freeze, thaw
@@ -35,15 +29,6 @@ from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING
 
 _FEW_PANES = 4
-
-
-def is_aligned(operation: WindowOperation) -> bool:
-    """True if windows are of this kind."""
-    return (
-        type(operation.assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows)
-        and type(operation.trigger) is EventTimeTrigger
-        and operation.evictor is None
-    )
 
 
 class AlignedWindowOperator(WindowOperator):
@@ -94,13 +79,11 @@ class AlignedWindowOperator(WindowOperator):
         if timestamp is None:
             timestamp = event_time(timestamp)
         since = (timestamp - self._offset) % self._slide
-        if since >= self._size:
-            return None  # between windows that do not touch
+        if since >= self._size:  # between windows that do not touch
+            return self._reject_if_late(value, timestamp)
         last_start = timestamp - since
         if last_start + self._size - 1 + self._lateness <= watermark:
-            results: list[Stamped] = []
-            self._reject(value, timestamp, results)
-            return results
+            return self._reject_if_late(value, timestamp)
         key = clock.current.key
         first_start = pane = last_start
         if self._slides:
@@ -112,6 +95,13 @@ class AlignedWindowOperator(WindowOperator):
                 self._timers.register(first_start + self._size - 1, key, first_start)
             return None
         return self._add_late(key, range(first_start, last_start + 1, self._slide), watermark)
+
+    def _reject_if_late(self, value: Any, timestamp: int) -> list[Stamped]:
+        """No window takes the element."""
+        results: list[Stamped] = []
+        if self._ends_at(timestamp) <= self.clock.watermark:
+            self._reject(value, timestamp, results)
+        return results
 
     def _add_to_pane(self, key: Any, pane: int, value: Any) -> bool:
         """True if the pane had nothing before."""
@@ -221,8 +211,8 @@ class AlignedWindowOperator(WindowOperator):
         end = start + self._size
         if total is None or total.end > end:  # a late window is not where the totals are
             total = SlidingTotal(start)
-            if key not in totals:
-                totals[key] = total
+            if end - 1 >= self.clock.watermark:  # else nothing would ever remove it
+                totals.setdefault(key, total)
         data = self._table.data
         for pane in range(max(total.end, start), end, self._pane):
             if (key, pane) in data:

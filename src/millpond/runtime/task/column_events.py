@@ -177,7 +177,8 @@ class EventContext(KeyedColumnFunction.Context):
     ) -> None:
         positions = self._positions(where)
         if isinstance(values, pyarrow.Table):
-            values = values.combine_chunks().to_batches()[0]
+            batches = values.combine_chunks().to_batches()
+            values = batches[0] if batches else []
         elif isinstance(values, (pyarrow.Array, pyarrow.ChunkedArray)):
             values = values.to_pylist()
         elif not is_columns(values):

@@ -82,6 +82,10 @@ def running(
         Aggregation.MAX: numpy.maximum,
         Aggregation.MIN: numpy.minimum,
     }[aggregation]
+    if (
+        numbers.dtype.kind == "i"
+    ):  # Python's integers do not overflow; the state refuses what is too large
+        numbers, before = numbers.astype(object), before.astype(object)
     results = numpy.empty(len(numbers), numpy.result_type(numbers, before))
     for start, length, old in zip(starts.tolist(), lengths.tolist(), before, strict=True):
         whole = numpy.concatenate([[old], numbers[start : start + length]])

@@ -11,14 +11,8 @@ from typing import Any
 
 from millpond.datastream.functions import AggregateFunction, ReduceFunction
 from millpond.datastream.state import StateKind
-from millpond.datastream.window import (
-    DynamicEventTimeSessionWindows,
-    EventTimeSessionWindows,
-    EventTimeTrigger,
-    TimeWindow,
-)
+from millpond.datastream.window import TimeWindow
 from millpond.datastream.window.assigners import event_time
-from millpond.datastream.windowed_stream import WindowOperation
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.context import TaskRuntimeContext
 from millpond.runtime.task.window_operator import Stamped, WindowOperator
@@ -26,17 +20,6 @@ from millpond.state.key_group_state import KeyGroupState
 
 _SESSIONS = "_sessions"
 Session = tuple[int, int, Any]  # start, end, content at rest
-
-
-def is_combined_session(operation: WindowOperation) -> bool:
-    return (
-        type(operation.assigner) in (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
-        and type(operation.trigger) is EventTimeTrigger
-        and operation.evictor is None
-        and operation.allowed_lateness == 0
-        and operation.combine is not None
-        and operation.content_type.check() is None
-    )
 
 
 class SessionWindowOperator(WindowOperator):

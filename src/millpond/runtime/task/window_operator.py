@@ -61,7 +61,8 @@ class WindowOperator(Operator):
             self._merged = MergedWindows(self.clock, self._assigner)
         self._assigner_context = _AssignerContext(self.clock, context)
         self._trigger_context = _TriggerContext(self.clock, self._scope, context)
-        self._window_context = _WindowContext(self.clock, self._scope, context)
+        store = WindowStateStore(self._scope, isinstance(self._assigner, MergingWindowAssigner))
+        self._window_context = _WindowContext(self.clock, self._scope, store, context)
         self._late = context.get_metrics_group().counter("numLateRecordsDropped")
         function = operation.function
         self._caller = operation.caller()
@@ -224,7 +225,9 @@ class WindowOperator(Operator):
 
     def _has_own_state(self) -> bool:
         """True if the function may keep something for a window; most do not."""
-        return self._has_clear or WindowStateStore.PREFIX in self._scope.prefixes
+        return self._has_clear or (
+            self._knows_window and self._scope.has_any(WindowStateStore.PREFIX)
+        )
 
     def _clear_function(self, key: Any, namespace: Namespace, window: Window) -> None:
         self._window_context.turn_to(key, namespace, window)
@@ -337,11 +340,17 @@ class _TriggerContext(Trigger.OnMergeContext):
 class _WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):
     """The `context` of a ProcessWindowFunction."""
 
-    def __init__(self, clock: TaskClock, scope: WindowScope, context: TaskRuntimeContext) -> None:
+    def __init__(
+        self,
+        clock: TaskClock,
+        scope: WindowScope,
+        store: WindowStateStore,
+        context: TaskRuntimeContext,
+    ) -> None:
         self._clock = clock
         self._scope = scope
         self._runtime_context = context
-        self._store = WindowStateStore(scope)
+        self._store = store
         self._window: Window | None = None
 
     def turn_to(self, key: Any, namespace: Namespace, window: Window) -> None:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from millpond.plan.physical import OperatorPlan
-from millpond.runtime.task.aligned_window_operator import AlignedWindowOperator, is_aligned
+from millpond.runtime.task.aligned_window_operator import AlignedWindowOperator
 from millpond.runtime.task.context import TaskClock
-from millpond.runtime.task.session_window_operator import (
-    SessionWindowOperator,
-    is_combined_session,
-)
+from millpond.runtime.task.session_window_operator import SessionWindowOperator
 from millpond.runtime.task.window_operator import WindowOperator
+
+_OPERATORS = {
+    "general": WindowOperator,
+    "aligned": AlignedWindowOperator,
+    "session": SessionWindowOperator,
+}
 
 
 def window_operator(plan: OperatorPlan, clock: TaskClock, subtask: int) -> WindowOperator:
-    kind = WindowOperator
-    if is_aligned(plan.function):
-        kind = AlignedWindowOperator
-    elif is_combined_session(plan.function):
-        kind = SessionWindowOperator
-    return kind(plan, clock, subtask)
+    return _OPERATORS[plan.function.operator_kind()](plan, clock, subtask)

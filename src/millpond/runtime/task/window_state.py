@@ -16,10 +16,11 @@ from millpond.datastream.state import (
 )
 from millpond.datastream.window import CountWindow, GlobalWindow, TimeWindow, Window
 from millpond.datastream.window.assigners import MergingWindowAssigner
+from millpond.errors import ProgramError
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.context import TaskClock
 from millpond.state.handles import HANDLES, CurrentKey
-from millpond.state.tables import MISSING, ListTable
+from millpond.state.tables import MISSING, ListTable, MapTable
 
 # How a window is written in state and timers: plain tuples pack well. A user's own window is itself.
 Namespace = Any
@@ -51,7 +52,6 @@ class WindowScope:
         self._clock = clock
         self._current = CurrentKey()
         self._handles: dict[tuple[str, str], Any] = {}
-        self.prefixes: set[str] = set()  # of states that were ever asked for
 
     def turn_to(self, key: Any, namespace: Namespace) -> None:
         self._current.key = (key, namespace)
@@ -64,17 +64,32 @@ class WindowScope:
             own.name = f"{prefix}.{descriptor.name}"
             handle = HANDLES[own.kind](own, self._current)
             self._handles[prefix, descriptor.name] = handle
-            self.prefixes.add(prefix)
             self._clock.bound.append(handle)
             if self._clock.state is not None:
                 handle.bind(self._clock.state)
         return handle
 
     def clear(self, prefix: str) -> None:
-        """Forget all states with this prefix."""
-        for (own_prefix, _), handle in self._handles.items():
-            if own_prefix == prefix:
-                handle.clear()
+        """Forget all states with this prefix, also those that nobody has asked for since a restart."""
+        state = self._clock.state
+        assert state is not None
+        for name in [name for name in state.tables if name.startswith(f"{prefix}.")]:
+            clear_table(state.tables[name], self._current.key)
+
+    def has_any(self, prefix: str) -> bool:
+        state = self._clock.state
+        assert state is not None
+        return any(name.startswith(f"{prefix}.") for name in state.tables)
+
+
+def clear_table(table: Any, key: Any) -> None:
+    if isinstance(table, MapTable):
+        table.clear(key)
+    elif isinstance(table, ListTable):
+        if key in table.data:
+            table.replace(key, [])
+    else:
+        table.remove(key)
 
 
 class WindowStateStore(KeyedStateStore):
@@ -82,10 +97,16 @@ class WindowStateStore(KeyedStateStore):
 
     PREFIX = "_window_state"
 
-    def __init__(self, scope: WindowScope) -> None:
+    def __init__(self, scope: WindowScope, windows_merge: bool) -> None:
         self._scope = scope
+        self._windows_merge = windows_merge
 
     def _state(self, state_descriptor: Any) -> Any:
+        if self._windows_merge:
+            raise ProgramError(
+                f"State '{state_descriptor.name}' of a window: session windows merge, and their state would "
+                "not. Use context.global_state(), or an accumulator."
+            )
         return self._scope.state(self.PREFIX, state_descriptor)
 
     get_state = get_list_state = get_map_state = _state
