@@ -55,6 +55,12 @@ class Encoder:
     def encode(self, value: Any) -> bytes:
         return (record_to_text(value) + "\n").encode(self._charset)
 
+    def encode_all(self, values: list[Any]) -> bytes:
+        """The lines of many records."""
+        if type(self) is not Encoder:
+            return b"".join(map(self.encode, values))
+        return ("\n".join(map(record_to_text, values)) + "\n").encode(self._charset)
+
 
 def record_to_text(value: Any) -> str:
     """How `print` and the string encoder show a record: rows as `+I[a, b]`, the rest as str."""

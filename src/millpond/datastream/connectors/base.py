@@ -117,6 +117,11 @@ class SinkWriter(ABC):
     @abstractmethod
     def write(self, value: Any, context: SinkContext) -> None: ...
 
+    def write_many(self, values: list[Any]) -> bool:
+        """Write them all, if that is faster and needs no context; True if that is done. Else nothing is
+        written, and `write` is called for each."""
+        return False
+
     @abstractmethod
     def prepare(self) -> Any:
         """Make what was written durable but not visible; return a small picklable message for

@@ -335,6 +335,14 @@ class _FileWriter(SinkWriter):
     def write(self, value: Any, context: SinkContext) -> None:
         self._file.write(self._encoder.encode(value))
 
+    def write_many(self, values: list[Any]) -> bool:
+        try:
+            data = self._encoder.encode_all(values)
+        except Exception:
+            return False  # record by record it will turn out which one it is
+        self._file.write(data)
+        return True
+
     def prepare(self) -> tuple[int, str]:
         self._file.flush()
         os.fsync(self._file.fileno())

@@ -23,6 +23,7 @@ from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
+from millpond.runtime.task.operators import Handler
 from millpond.runtime.task.sliding_total import SlidingTotal
 from millpond.runtime.task.window_operator import Stamped, WindowOperator
 from millpond.state.key_group_state import KeyGroupState
@@ -41,6 +42,7 @@ class AlignedWindowOperator(WindowOperator):
         self._slide: int = getattr(assigner, "slide", assigner.size)
         self._offset: int = assigner.offset
         self._pane = gcd(self._size, self._slide)
+        self._slides = self._slide < self._size
 
     def open(self, context: TaskRuntimeContext) -> None:
         super().open(context)
@@ -51,7 +53,6 @@ class AlignedWindowOperator(WindowOperator):
         self._combine = self._combiner()
         # Putting few panes together is cheaper than keeping totals.
         self._keeps_totals = combine is not None and self._size // self._pane > _FEW_PANES
-        self._slides = self._slide < self._size
         self._table: Any = None
         self._timers: Any = None
         self.clock.bound.append(self)
@@ -162,6 +163,26 @@ class AlignedWindowOperator(WindowOperator):
             self._set_cleanup(key, namespace)
         else:
             self._end(key, namespace)
+        return results
+
+    def timer_handler(self) -> Handler:
+        """Tumbling windows that hold one accumulator, and end when they fire, have a short way."""
+        short = not self._slides and not self._lateness and self._operation.combine is not None
+        return self._timer_of_one_pane if short else self._timer
+
+    def _timer_of_one_pane(self, time_ms: int, _: Any) -> list[Stamped] | None:
+        current = self.clock.current
+        key, start = current.key, current.namespace
+        content = self._table.data.get((key, start), MISSING)
+        if content is MISSING:
+            return None
+        self._table.remove((key, start))
+        namespace = (start, time_ms + 1)
+        window = TimeWindow(start, time_ms + 1)
+        values = self._call(key, namespace, window, [self._result(thaw(content))])
+        results = [(value, time_ms) for value in values]
+        if self._has_own_state():
+            self._clear_function(key, namespace, window)
         return results
 
     def _has_panes(self, key: Any, start: int) -> bool:

@@ -107,7 +107,7 @@ class SinkHost:
         value = None
         try:
             bundle = merge(frames, lambda frame: 0)
-            if bundle is not None:
+            if bundle is not None and not (writer and writer.write_many(bundle.open_values())):
                 for value, timestamp, watermark in zip(  # noqa: B905 (some are endless)
                     bundle.open_values(), bundle.each_timestamp(), bundle.each_watermark()
                 ):

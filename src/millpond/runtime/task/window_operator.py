@@ -225,9 +225,7 @@ class WindowOperator(Operator):
 
     def _has_own_state(self) -> bool:
         """True if the function may keep something for a window; most do not."""
-        return self._has_clear or (
-            self._knows_window and self._scope.has_any(WindowStateStore.PREFIX)
-        )
+        return self._has_clear or WindowStateStore.PREFIX in self._scope.prefixes
 
     def _clear_function(self, key: Any, namespace: Namespace, window: Window) -> None:
         self._window_context.turn_to(key, namespace, window)

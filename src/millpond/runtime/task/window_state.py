@@ -20,6 +20,7 @@ from millpond.errors import ProgramError
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.context import TaskClock
 from millpond.state.handles import HANDLES, CurrentKey
+from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING, ListTable, MapTable
 
 # How a window is written in state and timers: plain tuples pack well. A user's own window is itself.
@@ -52,6 +53,12 @@ class WindowScope:
         self._clock = clock
         self._current = CurrentKey()
         self._handles: dict[tuple[str, str], Any] = {}
+        self._asked: set[str] = set()  # prefixes of the handles
+        self.prefixes: set[str] = set()  # and of what is in the state of the key group
+        clock.bound.append(self)
+
+    def bind(self, state: KeyGroupState) -> None:
+        self.prefixes = self._asked | {name.partition(".")[0] for name in state.tables}
 
     def turn_to(self, key: Any, namespace: Namespace) -> None:
         self._current.key = (key, namespace)
@@ -64,6 +71,8 @@ class WindowScope:
             own.name = f"{prefix}.{descriptor.name}"
             handle = HANDLES[own.kind](own, self._current)
             self._handles[prefix, descriptor.name] = handle
+            self._asked.add(prefix)
+            self.prefixes.add(prefix)
             self._clock.bound.append(handle)
             if self._clock.state is not None:
                 handle.bind(self._clock.state)
@@ -75,11 +84,6 @@ class WindowScope:
         assert state is not None
         for name in [name for name in state.tables if name.startswith(f"{prefix}.")]:
             clear_table(state.tables[name], self._current.key)
-
-    def has_any(self, prefix: str) -> bool:
-        state = self._clock.state
-        assert state is not None
-        return any(name.startswith(f"{prefix}.") for name in state.tables)
 
 
 def clear_table(table: Any, key: Any) -> None:
