@@ -15,6 +15,7 @@ from millpond.datastream.window import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
+from millpond.runtime.task.key_groups import key_group_of, subtask_of
 from millpond.testing import CUT, KeyedHarness, MarkedSource, direct_environment
 
 BOUND_MS = 20
@@ -166,36 +167,68 @@ def test_windows_give_what_a_simple_computation_gives(
     assert sorted(found_late) == sorted(late)
 
 
+class Subtasks:
+    """The window operator on several subtasks, which a restart may find changed in number."""
+
+    def __init__(self, kind: str, parallelism: int, snapshot: Any, clock: int) -> None:
+        self._parallelism = parallelism
+        self._harnesses = [
+            KeyedHarness(
+                lambda stream: (
+                    stream.key_by(lambda record: record[0])
+                    .window(ASSIGNERS[kind])
+                    .aggregate(SumAndCount(), Show())
+                ),
+                parallelism=parallelism,
+                subtask=subtask,
+                restore=snapshot,
+            )
+            for subtask in range(parallelism)
+        ]
+        for harness in self._harnesses:
+            harness.watermark = clock
+
+    def process(self, record: Any) -> None:
+        key_group = key_group_of(record[0], 128)
+        self._harnesses[subtask_of(key_group, self._parallelism, 128)].process_element(
+            record, record[1]
+        )
+
+    def advance(self, clock: int) -> None:
+        for harness in self._harnesses:
+            harness.process_watermark(clock)
+
+    def snapshot(self) -> Any:
+        return {group: log for h in self._harnesses for group, log in h.snapshot().items()}
+
+    def values(self) -> list[Any]:
+        return [value for harness in self._harnesses for value in harness.values()]
+
+    def is_empty(self) -> bool:
+        return all(h.is_state_empty() and not h.event_time_timers() for h in self._harnesses)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     kind=st.sampled_from(list(ASSIGNERS)),
     records=st.lists(RECORD, max_size=30),
-    snapshots=st.sets(st.integers(0, 30)),
+    restarts=st.dictionaries(st.integers(0, 30), st.integers(1, 4)),
 )
-def test_windows_survive_restarts_and_leave_nothing_behind(
-    kind: str, records: list[Any], snapshots: set[int]
+def test_windows_survive_restarts_and_rescales_and_leave_nothing_behind(
+    kind: str, records: list[Any], restarts: dict[int, int]
 ) -> None:
-    def harness(**settings: Any) -> KeyedHarness:
-        def build(stream: Any) -> Any:
-            windows = stream.key_by(lambda record: record[0]).window(ASSIGNERS[kind])
-            return windows.aggregate(SumAndCount(), Show())
-
-        return KeyedHarness(build, **settings)
-
-    running = harness()
-    results: list[Any] = []
     clock = MIN_TIMESTAMP
+    running = Subtasks(kind, 1, None, clock)
+    results: list[Any] = []
     for number, record in enumerate(records):
-        if number in snapshots:
+        if number in restarts:
             results.extend(running.values())
-            running = harness(restore=running.snapshot())
-            running.watermark = clock
-        running.process_element(record, record[1])
+            running = Subtasks(kind, restarts[number], running.snapshot(), clock)
+        running.process(record)
         if record[1] - BOUND_MS - 1 > clock:
             clock = record[1] - BOUND_MS - 1
-            running.process_watermark(clock)
-    running.process_watermark(10_000)
+            running.advance(clock)
+    running.advance(10_000)
     results.extend(running.values())
     assert sorted(results) == sorted(expected(kind, records, 0)[0])
-    assert running.is_state_empty()
-    assert running.event_time_timers() == 0
+    assert running.is_empty()
