@@ -186,6 +186,23 @@ def test_idle_source_does_not_hold_event_time_back(spark_environment: MakeEnviro
         assert [next(results) for _ in range(3)] == [0, 100, 200]
 
 
+def test_windows_follow_the_partition_that_still_speaks(spark_environment: MakeEnvironment) -> None:
+    """E22, E24: two partitions of different speed, one of which falls silent."""
+    environment = spark_environment()
+    strategy = (
+        WatermarkStrategy.for_monotonous_timestamps()
+        .with_idleness(Duration.of_millis(500))
+        .with_timestamp_assigner(lambda record, _: record[1])
+    )
+    slow = environment.add_source(_Slow()).assign_timestamps_and_watermarks(strategy)
+    fast = environment.add_source(_Fast()).assign_timestamps_and_watermarks(strategy)
+    ones = slow.union(fast).map(lambda record: ("all", 1)).key_by(lambda pair: pair[0])
+    counts = ones.window(TumblingEventTimeWindows.of(Time.seconds(1))).sum(1)
+    results: Any = counts.execute_and_collect()
+    with results:
+        assert [next(results) for _ in range(3)] == [("all", 11), ("all", 10), ("all", 10)]
+
+
 class _Silent(SourceFunction):
     def run(self, ctx: Any) -> None:
         for time_ms in (100, 700, 1200):
