@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -44,6 +45,21 @@ def test_guide_to_time_runs() -> None:
     assert len(code) == 3
     for block in code:
         exec(compile(block, "docs/guide/time.md", "exec"), names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "late", "windows"),
+    [("tumbling", {25, 40}, 7), ("session", {40}, 3), ("sliding", {25, 40}, 10)],
+)
+def test_pictures_of_the_guide_show_what_runs_say(kind: str, late: set[int], windows: int) -> None:
+    spec = importlib.util.spec_from_file_location("pictures", ROOT / "tools" / "pictures.py")
+    assert spec is not None and spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    facts = pictures.run(kind)
+    assert {fact[1] for fact in facts if fact[0] == "late"} == late
+    assert sum(fact[0] == "window" for fact in facts) == windows
+    assert (ROOT / "docs" / "guide" / f"{kind}.svg").exists()
 
 
 @pytest.mark.spark
