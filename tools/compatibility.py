@@ -64,10 +64,13 @@ DIFFERENCES = """\
 
 - The watermark advances with every record, not every 200 ms, and inside `on_timer` it is the timer's
   time; see `docs/decisions/0003-event-time-passes-through-every-instant.md`.
-- `open` is called once per worker process in which a task runs; until slots are there a task can move
-  between the Python workers of an executor. Keep what must not be lost in state, not in attributes.
+- `open` is called once per process in which a task runs: its slot, or with `millpond.slots=off` each of the
+  executor's Python workers. Keep what must not be lost in state, not in attributes.
 - Every batch is a checkpoint: `enable_checkpointing` changes nothing, `execution.checkpointing.dir` makes
   it outlive the process.
+- Sliding windows are put together from panes: `AggregateFunction.merge` is used, and elements are combined
+  in the order of panes; see `docs/decisions/0014-windows.md`. What a trigger or window function keeps for a
+  window goes with it.
 - `print` prints on the driver, whatever the cluster.
 - `Types.FLOAT` does not cut a number to 32 bits. `Types.INT` and the other integers refuse what is out of
   range.
