@@ -92,7 +92,7 @@ def draw(kind: str, path: Path) -> None:
     axes.set_xlim(-1, 51)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path, metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     pyplot.close(figure)
 
 
