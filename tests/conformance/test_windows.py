@@ -671,3 +671,38 @@ def test_changed_window_cannot_go_on_with_the_state_of_another() -> None:
     assert first != layout(lambda keyed: keyed.window(tumbling(20)).sum(1))
     purging = PurgingTrigger.of(EventTimeTrigger.create())
     assert first != layout(lambda keyed: keyed.window(tumbling(10)).trigger(purging).sum(1))
+
+
+def test_process_function_behind_reduce_knows_its_window_also_with_an_evictor() -> None:
+    class WithWindow(ProcessWindowFunction[Any, Any, Any, Any]):
+        def process(self, key: Any, context: Any, elements: Any) -> Any:
+            state = context.window_state().get_state(ValueStateDescriptor("n", Types.INT()))
+            state.update((state.value() or 0) + 1)
+            yield (context.window().start, state.value(), *elements)
+
+    def finish(windows: Any) -> Any:
+        evicting_windows = windows.evictor(CountEvictor.of(2))
+        return evicting_windows.reduce(lambda a, b: (a[0], a[1] + b[1]), WithWindow())
+
+    harness = windowed(TumblingEventTimeWindows.of(Time.seconds(1)), finish)
+    feed(harness, 100, 200, 300)
+    assert feed(harness, "wm 1000") == [((0, 1, ("k", 500)), 999)]
+    assert harness.is_state_empty()
+
+
+@pytest.mark.parametrize(
+    "lateness", [0, 1]
+)  # by the operator made for sessions, and by the general one
+def test_sessions_that_become_one_are_merged_in_the_order_of_time(lateness: int) -> None:
+    harness = KeyedHarness(
+        lambda stream: (
+            stream.key_by(lambda record: record[0])
+            .window(EventTimeSessionWindows.with_gap(Time.milliseconds(10)))
+            .allowed_lateness(lateness)
+            .reduce(lambda a, b: (a[0], a[1] + b[1]))
+        )
+    )
+    for name, time_ms in (("b", 20), ("a", 0), ("c", 10)):
+        harness.process_element(("k", name), time_ms)
+    harness.process_watermark(100)
+    assert harness.values() == [("k", "abc")]

@@ -60,10 +60,13 @@ class WindowOperation(Function):
         for function in self._functions():
             function.close()
 
+    def window_function(self) -> Any:
+        """The user's own; None if there is none."""
+        function = self.function
+        return function.function if isinstance(function, _CombineAtTheEnd) else function
+
     def _functions(self) -> list[Function]:
-        found = [self.combine, self.function]
-        if isinstance(self.function, _CombineAtTheEnd):
-            found = [self.function.combine, self.function.function]
+        found = [getattr(self.function, "combine", self.combine), self.window_function()]
         return [function for function in found if isinstance(function, Function)]
 
     def state_layout(self) -> str:
@@ -258,7 +261,7 @@ class AllWindowedStream(WindowedStream):
         return windowed.force_non_parallel()
 
 
-class _CombineAtTheEnd(WindowFunction[Any, Any, Any, Any]):
+class _CombineAtTheEnd:
     """With an evictor all elements are kept; they are combined when the window fires."""
 
     def __init__(self, combine: Any, function: Any) -> None:
@@ -274,9 +277,6 @@ class _CombineAtTheEnd(WindowFunction[Any, Any, Any, Any]):
             return combine.get_result(accumulator)
         reduce = combine.reduce if isinstance(combine, ReduceFunction) else combine
         return functools.reduce(reduce, elements)
-
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
-        raise NotImplementedError  # WindowOperation.call takes it apart
 
 
 def _check(operation: WindowOperation) -> None:

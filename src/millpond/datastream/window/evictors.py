@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -49,8 +49,8 @@ class _OneTime(Evictor):
     ) -> list[TimestampedValue]:
         return self._kept(elements) if self.do_evict_after else elements
 
-    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
-        raise NotImplementedError
+    @abstractmethod
+    def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]: ...
 
 
 class CountEvictor(_OneTime):

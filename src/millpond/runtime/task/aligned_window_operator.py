@@ -15,13 +15,13 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any
 
-from millpond.datastream.functions import AggregateFunction, ReduceFunction
 from millpond.datastream.state import StateKind
 from millpond.datastream.window import TimeWindow
 from millpond.datastream.window.assigners import event_time
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.codec import freeze, thaw
+from millpond.runtime.task.combining import Combining
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.operators import Handler
 from millpond.runtime.task.sliding_total import SlidingTotal
@@ -47,9 +47,7 @@ class AlignedWindowOperator(WindowOperator):
     def open(self, context: TaskRuntimeContext) -> None:
         super().open(context)
         combine = self._operation.combine
-        self._aggregate = combine if isinstance(combine, AggregateFunction) else None
-        self._reduce = combine.reduce if isinstance(combine, ReduceFunction) else combine
-        self._merge = self._merge_accumulators if self._aggregate is not None else self._reduce
+        self._combining = Combining(combine)
         self._combine = self._combiner()
         # Putting few panes together is cheaper than keeping totals.
         self._keeps_totals = combine is not None and self._size // self._pane > _FEW_PANES
@@ -66,11 +64,8 @@ class AlignedWindowOperator(WindowOperator):
         declared type must be checked. Then the state does it."""
         if self._operation.combine is None or self._operation.content_type.check() is not None:
             return None
-        if self._aggregate is None:
-            reduce = self._reduce
-            return lambda old, value: freeze(value if old is MISSING else reduce(thaw(old), value))
-        create, add = self._aggregate.create_accumulator, self._aggregate.add
-        return lambda old, value: freeze(add(value, create() if old is MISSING else thaw(old)))
+        added = self._combining.added
+        return lambda old, value: freeze(added(thaw(old), value))
 
     # --- elements --------------------------------------------------------------------------------
 
@@ -179,7 +174,7 @@ class AlignedWindowOperator(WindowOperator):
         self._table.remove((key, start))
         namespace = (start, time_ms + 1)
         window = TimeWindow(start, time_ms + 1)
-        values = self._call(key, namespace, window, [self._result(thaw(content))])
+        values = self._call(key, namespace, window, [self._combining.result(thaw(content))])
         results = [(value, time_ms) for value in values]
         if self._has_own_state():
             self._clear_function(key, namespace, window)
@@ -211,10 +206,10 @@ class AlignedWindowOperator(WindowOperator):
         data = self._table.data
         if self._keeps_totals:
             total = self._total(key, start)
-            return total if total is MISSING else self._result(total)
+            return total if total is MISSING else self._combining.result(total)
         if not self._slides and self._content.kind is not StateKind.LIST:
             content = data.get((key, start), MISSING)
-            return content if content is MISSING else self._result(thaw(content))
+            return content if content is MISSING else self._combining.result(thaw(content))
         panes = range(start, start + self._size, self._pane)
         found = [data[key, pane] for pane in panes if (key, pane) in data]
         if not found:
@@ -224,7 +219,7 @@ class AlignedWindowOperator(WindowOperator):
         total = thaw(found[0])
         for content in found[1:]:
             total = self._merge(total, thaw(content))
-        return self._result(total)
+        return self._combining.result(total)
 
     def _total(self, key: Any, start: int) -> Any:
         totals = self._totals()
@@ -241,16 +236,12 @@ class AlignedWindowOperator(WindowOperator):
         total.end = end
         return total.total(start, self._merge)
 
-    def _result(self, total: Any) -> Any:
-        return total if self._aggregate is None else self._aggregate.get_result(total)
-
-    def _merge_accumulators(self, first: Any, second: Any) -> Any:
-        assert self._aggregate is not None
-        merged = self._aggregate.merge(first, second)
+    def _merge(self, first: Any, second: Any) -> Any:
+        merged = self._combining.merged(first, second)
         if merged is None:
             raise ProgramError(
-                f"{type(self._aggregate).__name__}.merge returned None; a sliding window is put together "
-                "from parts and needs it to return the accumulator of both."
+                f"{type(self._operation.combine).__name__}.merge returned None; a sliding window is put "
+                "together from parts and needs it to return the accumulator of both."
             )
         return merged
 

@@ -7,27 +7,29 @@ fires, it sets one at its new end. So an element costs one look-up, and no timer
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
-from millpond.datastream.functions import AggregateFunction, ReduceFunction
 from millpond.datastream.state import StateKind
 from millpond.datastream.window import TimeWindow
 from millpond.datastream.window.assigners import event_time
 from millpond.runtime.task.codec import freeze, thaw
+from millpond.runtime.task.combining import Combining
 from millpond.runtime.task.context import TaskRuntimeContext
 from millpond.runtime.task.window_operator import Stamped, WindowOperator
 from millpond.state.key_group_state import KeyGroupState
+from millpond.state.tables import MISSING
 
 _SESSIONS = "_sessions"
 Session = tuple[int, int, Any]  # start, end, content at rest
 
 
 class SessionWindowOperator(WindowOperator):
+    """Gives what the general operator gives."""
+
     def open(self, context: TaskRuntimeContext) -> None:
         super().open(context)
-        combine = self._operation.combine
-        self._aggregate = combine if isinstance(combine, AggregateFunction) else None
-        self._reduce = combine.reduce if isinstance(combine, ReduceFunction) else combine
+        self._combining = Combining(self._operation.combine)
         self._assigner: Any = self._assigner
         self._gap: int | None = getattr(self._assigner, "session_gap", None)
         self._table: Any = None
@@ -56,7 +58,9 @@ class SessionWindowOperator(WindowOperator):
             results: list[Stamped] = []
             self._reject(value, start, results)
             return results
-        self._table.set(key, (*sessions, (start, end, freeze(self._first(value)))))
+        self._table.set(
+            key, (*sessions, (start, end, freeze(self._combining.added(MISSING, value))))
+        )
         self._timers.register(end - 1, key)
         return None
 
@@ -69,13 +73,14 @@ class SessionWindowOperator(WindowOperator):
         sessions: tuple[Session, ...],
         touched: list[Session],
     ) -> None:
-        """One session of the element and those it touches."""
+        """One session of the element and those it touches, merged in the order of time."""
+        touched.sort(key=itemgetter(0))
         content = thaw(touched[0][2])
         for session in touched:
             start, end = min(start, session[0]), max(end, session[1])
             if session is not touched[0]:
-                content = self._merged_content(content, thaw(session[2]))
-        joined = (start, end, freeze(self._added(content, value)))
+                content = self._combining.merged(content, thaw(session[2]))
+        joined = (start, end, freeze(self._combining.added(content, value)))
         if len(sessions) == len(touched):
             self._table.set(key, (joined,))
         else:
@@ -97,25 +102,10 @@ class SessionWindowOperator(WindowOperator):
         results: list[Stamped] = []
         for start, end, content in sorted(over, key=lambda session: session[1]):
             window = TimeWindow(start, end)
-            for value in self._call(key, (start, end), window, [self._result(thaw(content))]):
+            for value in self._call(
+                key, (start, end), window, [self._combining.result(thaw(content))]
+            ):
                 results.append((value, end - 1))
             if self._has_own_state():
                 self._clear_function(key, (start, end), window)
         return results
-
-    # --- content ---------------------------------------------------------------------------------
-
-    def _first(self, value: Any) -> Any:
-        aggregate = self._aggregate
-        return value if aggregate is None else aggregate.add(value, aggregate.create_accumulator())
-
-    def _added(self, content: Any, value: Any) -> Any:
-        aggregate = self._aggregate
-        return self._reduce(content, value) if aggregate is None else aggregate.add(value, content)
-
-    def _merged_content(self, first: Any, second: Any) -> Any:
-        aggregate = self._aggregate
-        return self._reduce(first, second) if aggregate is None else aggregate.merge(first, second)
-
-    def _result(self, content: Any) -> Any:
-        return content if self._aggregate is None else self._aggregate.get_result(content)

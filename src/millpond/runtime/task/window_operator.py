@@ -9,7 +9,12 @@ from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.common.typeinfo import Types
 from millpond.datastream.functions import ProcessAllWindowFunction, ProcessWindowFunction
 from millpond.datastream.output_tag import OutputTag
-from millpond.datastream.state import StateDescriptor, StateKind
+from millpond.datastream.state import (
+    AggregatingStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+)
 from millpond.datastream.time_domain import TimeDomain
 from millpond.datastream.window import TimestampedValue, Trigger, TriggerResult, Window
 from millpond.datastream.window.assigners import MergingWindowAssigner, WindowAssigner
@@ -24,6 +29,7 @@ from millpond.runtime.task.window_state import (
     WindowContent,
     WindowScope,
     WindowStateStore,
+    merge_entries,
     namespace_of,
     window_of,
 )
@@ -64,7 +70,8 @@ class WindowOperator(Operator):
         store = WindowStateStore(self._scope, isinstance(self._assigner, MergingWindowAssigner))
         self._window_context = _WindowContext(self.clock, self._scope, store, context)
         self._late = context.get_metrics_group().counter("numLateRecordsDropped")
-        function = operation.function
+        function = operation.window_function()
+        self._window_function = function
         self._caller = operation.caller()
         self._has_clear = getattr(type(function), "clear", None) not in (
             None,
@@ -229,7 +236,7 @@ class WindowOperator(Operator):
 
     def _clear_function(self, key: Any, namespace: Namespace, window: Window) -> None:
         self._window_context.turn_to(key, namespace, window)
-        self._operation.function.clear(self._window_context)
+        self._window_function.clear(self._window_context)
         self._scope.clear(WindowStateStore.PREFIX)
 
     def _merge_of(self, key: Any) -> Any:
@@ -324,15 +331,13 @@ class _TriggerContext(Trigger.OnMergeContext):
                 "aggregating or list state."
             )
         handle = self.get_partitioned_state(state_descriptor)
-        content = WindowContent.__new__(WindowContent)
-        content._handle, content.kind = handle, state_descriptor.kind
-        content._combine = (
-            state_descriptor.get_reduce_function()  # type: ignore[attr-defined]
-            if state_descriptor.kind is StateKind.REDUCING
-            else getattr(state_descriptor, "get_agg_function", lambda: None)()
-        )
+        combine: Any = None
+        if isinstance(state_descriptor, ReducingStateDescriptor):
+            combine = state_descriptor.get_reduce_function()
+        elif isinstance(state_descriptor, AggregatingStateDescriptor):
+            combine = state_descriptor.get_agg_function()
         others = [namespace for namespace in self._merged if namespace != self._namespace]
-        content.merge(self._key, self._namespace, others)
+        merge_entries(handle._table, combine, self._key, self._namespace, others)
 
 
 class _WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):

@@ -18,6 +18,7 @@ from millpond.datastream.window import CountWindow, GlobalWindow, TimeWindow, Wi
 from millpond.datastream.window.assigners import MergingWindowAssigner
 from millpond.errors import ProgramError
 from millpond.runtime.task.codec import freeze, thaw
+from millpond.runtime.task.combining import Combining
 from millpond.runtime.task.context import TaskClock
 from millpond.state.handles import HANDLES, CurrentKey
 from millpond.state.key_group_state import KeyGroupState
@@ -155,29 +156,28 @@ class WindowContent:
 
     def merge(self, key: Any, into: Namespace, others: Iterable[Namespace]) -> None:
         """Bring the content of other windows of a key into one; nothing is lost (C51)."""
-        table = self.table
-        for other in others:
-            place, target = (key, other), (key, into)
-            if place not in table.data:
-                continue
-            if isinstance(table, ListTable):
-                elements = list(table.data[place])
-                table.replace(place, [])
-                table.extend(target, elements)
-                continue
-            value, here = table.data[place], table.data.get(target, MISSING)
-            table.remove(place)
-            if here is not MISSING:
-                value = freeze(self._combined(thaw(here), thaw(value)))
-            table.set(target, value)
+        merge_entries(self.table, self._combine, key, into, others)
 
-    def _combined(self, first: Any, second: Any) -> Any:
-        if self.kind is StateKind.AGGREGATING:
-            return self._combine.merge(first, second)
-        reduce = (
-            self._combine.reduce if isinstance(self._combine, ReduceFunction) else self._combine
-        )
-        return reduce(first, second)
+
+def merge_entries(
+    table: Any, combine: Any, key: Any, into: Namespace, others: Iterable[Namespace]
+) -> None:
+    """Bring what a table has for other windows of a key into one of them."""
+    combining = Combining(combine)
+    for other in others:
+        place, target = (key, other), (key, into)
+        if place not in table.data:
+            continue
+        if isinstance(table, ListTable):
+            elements = list(table.data[place])
+            table.replace(place, [])
+            table.extend(target, elements)
+            continue
+        value, here = table.data[place], table.data.get(target, MISSING)
+        table.remove(place)
+        if here is not MISSING:
+            value = freeze(combining.merged(thaw(here), thaw(value)))
+        table.set(target, value)
 
 
 # merged window, the windows it was made of, the namespace its content is in, those of the others
