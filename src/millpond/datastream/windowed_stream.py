@@ -77,6 +77,8 @@ class WindowOperation(Function):
         """Which operator runs it: the general one, or one made for what most people use."""
         plain = type(self.trigger) is EventTimeTrigger and self.evictor is None
         kind = type(self.assigner)
+        if plain and kind is TumblingEventTimeWindows and self.combine is not None:
+            return "tumbling"
         if plain and kind in (TumblingEventTimeWindows, SlidingEventTimeWindows):
             return "aligned"
         sessions = kind in (EventTimeSessionWindows, DynamicEventTimeSessionWindows)

@@ -20,10 +20,10 @@ from millpond.runtime.task import changelog, codec
 from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.column_task import make_task
 from millpond.runtime.task.frames import Part
 from millpond.runtime.task.key_groups import key_group_of, key_group_range, subtask_of
 from millpond.runtime.task.router import Router
+from millpond.runtime.task.tasks import make_task
 from millpond.state.key_group_state import KeyGroupState
 from millpond.testing.direct import direct_environment
 

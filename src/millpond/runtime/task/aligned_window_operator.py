@@ -23,7 +23,6 @@ from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.combining import Combining
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
-from millpond.runtime.task.operators import Handler
 from millpond.runtime.task.sliding_total import SlidingTotal
 from millpond.runtime.task.window_operator import Stamped, WindowOperator
 from millpond.state.key_group_state import KeyGroupState
@@ -158,26 +157,6 @@ class AlignedWindowOperator(WindowOperator):
             self._set_cleanup(key, namespace)
         else:
             self._end(key, namespace)
-        return results
-
-    def timer_handler(self) -> Handler:
-        """Tumbling windows that hold one accumulator, and end when they fire, have a short way."""
-        short = not self._slides and not self._lateness and self._operation.combine is not None
-        return self._timer_of_one_pane if short else self._timer
-
-    def _timer_of_one_pane(self, time_ms: int, _: Any) -> list[Stamped] | None:
-        current = self.clock.current
-        key, start = current.key, current.namespace
-        content = self._table.data.get((key, start), MISSING)
-        if content is MISSING:
-            return None
-        self._table.remove((key, start))
-        namespace = (start, time_ms + 1)
-        window = TimeWindow(start, time_ms + 1)
-        values = self._call(key, namespace, window, [self._combining.result(thaw(content))])
-        results = [(value, time_ms) for value in values]
-        if self._has_own_state():
-            self._clear_function(key, namespace, window)
         return results
 
     def _has_panes(self, key: Any, start: int) -> bool:

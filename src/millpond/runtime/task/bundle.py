@@ -52,6 +52,15 @@ class Bundle:
     def __len__(self) -> int:
         return len(self.values)
 
+    def place(self, position: int) -> Place:
+        """That of one record."""
+        clocks, phases = self.clocks, self.phases
+        return (
+            clocks if isinstance(clocks, int) else int(clocks[position]),
+            phases if isinstance(phases, int) else int(phases[position]),
+            int(self.sequences[position]),
+        )
+
     def with_values(self, values: Values) -> Bundle:
         """The same records with other values."""
         return Bundle(values, self.timestamps, self.clocks, self.phases, self.sequences)
@@ -149,6 +158,11 @@ class Bundle:
 
     def each_timestamp(self) -> Iterable[int | None]:
         return itertools.repeat(None) if self.timestamps is None else as_list(self.timestamps)
+
+    def each_clock(self) -> Iterable[int]:
+        return (
+            itertools.repeat(self.clocks) if isinstance(self.clocks, int) else self.clocks.tolist()
+        )
 
     def each_watermark(self) -> Iterable[int]:
         """The event-time clock a function sees at each record: a timer for t fires with it at t,

@@ -16,9 +16,7 @@ from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.codec import thaw_all
 from millpond.runtime.task.column_events import EventContext, Events, Records
-from millpond.runtime.task.operators import KeyedColumnsOperator
 from millpond.runtime.task.record_columns import as_columns, is_columns
-from millpond.runtime.task.task import Task
 from millpond.state.column_table import ColumnTable
 from millpond.state.key_group_state import COLUMNS, KeyGroupState
 
@@ -147,12 +145,6 @@ class ColumnTask:
         if len(events):
             clock.watermark = max(clock.watermark, int(events.watermarks[-1]))
             self._timers_go_on = bool(events.fired[-1])
-
-
-def make_task(chain: OperatorChain) -> Task | ColumnTask:
-    """Whoever drives this chain."""
-    by_columns = isinstance(chain.root, KeyedColumnsOperator)
-    return ColumnTask(chain) if by_columns else Task(chain)
 
 
 class _Stretch:

@@ -23,7 +23,6 @@ from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.changelog import CachedState, LogStore
 from millpond.runtime.task.codec import BlobKind
-from millpond.runtime.task.column_task import ColumnTask, make_task
 from millpond.runtime.task.field_keys import keys_in
 from millpond.runtime.task.frames import (
     Control,
@@ -43,8 +42,8 @@ from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.operators import user_error
 from millpond.runtime.task.record_columns import Values
 from millpond.runtime.task.router import Router
-from millpond.runtime.task.task import Task
 from millpond.runtime.task.task_valve import advance
+from millpond.runtime.task.tasks import AnyTask, make_task
 from millpond.runtime.task.timers import earliest
 from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.state.key_group_state import KeyGroupState
@@ -61,7 +60,7 @@ class JobHost:
         self._attempt = attempt
         self.plan: JobPlan = codec.loads(blob)
         self._frame_records: int = self.plan.settings["frame_records"]
-        self._tasks: dict[tuple[int, int], Task | ColumnTask] = {}
+        self._tasks: dict[tuple[int, int], AnyTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
         self.in_last_batch = False
         if any(op.kind is OperatorKind.KEYED_COLUMNS for op in self.plan.operators.values()):
@@ -88,7 +87,7 @@ class JobHost:
             self.close_level(0)
 
     def _run_split(
-        self, task: Task | ColumnTask, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
+        self, task: AnyTask, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
     ) -> Iterator[Row]:
         chain, router = task.chain, task.chain.router
         router.begin(Part(chain.task.root, split.split), chain.subtask)
@@ -199,7 +198,7 @@ class JobHost:
 
     def _run_task(
         self,
-        task: Task | ColumnTask,
+        task: AnyTask,
         state: KeyGroupState,
         number: int,
         frames: list[Frame],
@@ -272,7 +271,7 @@ class JobHost:
 
     # --- life cycle ------------------------------------------------------------------------------
 
-    def _task(self, plan: TaskPlan, subtask: int) -> Task | ColumnTask:
+    def _task(self, plan: TaskPlan, subtask: int) -> AnyTask:
         task = self._tasks.get((plan.id, subtask))
         if task is None:
             own: JobPlan = codec.loads(self._blob)
@@ -297,7 +296,7 @@ class JobHost:
 
 
 @contextmanager
-def _reset_on_failure(task: Task | ColumnTask) -> Iterator[None]:
+def _reset_on_failure(task: AnyTask) -> Iterator[None]:
     """A task outlives a failed attempt, and whoever drives it may stop half-way."""
     try:
         yield

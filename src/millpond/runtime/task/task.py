@@ -68,7 +68,7 @@ class Task:
         value: Any = None
         try:
             for place_clock, key, value, timestamp, sequence, phase, handle in zip(  # noqa: B905
-                _each(bundle.clocks),
+                bundle.each_clock(),
                 repeat(None) if bundle.keys is None else thaw_all(bundle.keys),
                 bundle.open_values(),
                 bundle.each_timestamp(),

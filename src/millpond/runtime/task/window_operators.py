@@ -6,10 +6,12 @@ from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.aligned_window_operator import AlignedWindowOperator
 from millpond.runtime.task.context import TaskClock
 from millpond.runtime.task.session_window_operator import SessionWindowOperator
+from millpond.runtime.task.tumbling_window_operator import TumblingWindowOperator
 from millpond.runtime.task.window_operator import WindowOperator
 
 _OPERATORS = {
     "general": WindowOperator,
+    "tumbling": TumblingWindowOperator,
     "aligned": AlignedWindowOperator,
     "session": SessionWindowOperator,
 }
