@@ -9,7 +9,7 @@ import numpy
 
 from millpond.datastream.window import TimeWindow
 from millpond.datastream.window.assigners import event_time
-from millpond.runtime.task.bundle import PHASE_EVENT_TIMER, Bundle
+from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.combining import Combining
 from millpond.runtime.task.context import TaskRuntimeContext
@@ -34,7 +34,7 @@ class BatchedWindowOperator(WindowOperator):
     def begin(self) -> None:
         """Nothing is open, nothing was emitted."""
         self._open: dict[Any, Any] = {}
-        self._emitted = PlacedResults()
+        self._emitted = PlacedResults(self.clock.watermark)
 
     def take(self, bundle: Bundle) -> None:
         """Put elements into their windows; those that are late go elsewhere."""
@@ -63,37 +63,29 @@ class BatchedWindowOperator(WindowOperator):
         if tag is None:
             self._late.inc()
             return
-        self._emitted.add_side(tag, bundle.values[position])
         timestamps: Any = bundle.timestamps
-        self._emitted.stamp(int(timestamps[position]), *bundle.place(position))
+        self._emitted.add_side_at(
+            tag, bundle.values[position], int(timestamps[position]), bundle.place(position)
+        )
 
     def _emit_windows(self, ended: Iterable[tuple[int, int, Any, Any]]) -> None:
         """Call the function for windows, (start, end, key, content), in the order of their ends. While it
         runs the clock is where they end."""
-        clock, scope, context = self.clock, self._scope, self._window_context
+        clock, turn_to, context = self.clock, self._window_context.turn_to, self._window_context
         call, result, add = self._caller, self._combining.result, self._emitted.add
-        window: TimeWindow | None = None
-        key, current = None, clock.current
+        current, key, namespace, window = clock.current, None, (0, 0), TimeWindow(0, 0)
         try:
             for start, end, key, content in ended:
-                if window is None or end != window.end or start != window.start:
-                    if window is not None and end != window.end:
-                        self._stamp_timers(window)
-                    window = TimeWindow(start, end)
+                if end != window.end or start != window.start:
+                    namespace, window = (start, end), TimeWindow(start, end)
                     clock.timestamp = end - 1
-                    clock.watermark = max(clock.watermark, end - 1)
-                    context.turn_to(key, (start, end), window)
+                    if end - 1 > clock.watermark:
+                        clock.watermark = end - 1
                 current.key = key
-                scope.turn_to(key, (start, end))
-                add(call(key, window, context, [result(content)]) or ())
+                turn_to(key, namespace, window)
+                add(call(key, window, context, [result(content)]) or (), end - 1)
         except Exception as problem:
             raise self.failed(problem, f"the window {window} for key {key!r}", None) from None
-        if window is not None:
-            self._stamp_timers(window)
-
-    def _stamp_timers(self, window: TimeWindow) -> None:
-        """What came since is of windows that end with this one."""
-        self._emitted.stamp(window.end - 1, self.clock.watermark - 1, PHASE_EVENT_TIMER, 0)
 
 
 def event_times(timestamps: list[int | None] | Numbers | None) -> Numbers:

@@ -8,60 +8,73 @@ from typing import Any
 import numpy
 
 from millpond.datastream.output_tag import OutputTag
-from millpond.runtime.task.bundle import Bundle
+from millpond.runtime.task.bundle import PHASE_EVENT_TIMER, Bundle, Place
 from millpond.runtime.task.codec import freeze
-from millpond.runtime.task.columns import Numbers, take_list
 from millpond.runtime.task.operators import is_tagged
 
 
 class PlacedResults:
-    """`add` takes results; `stamp` then says where all of them belong that came since the last stamp."""
+    """`add` and `add_at` take what a function returned for one window: when event time came to its end, or
+    at the place of a record that came late."""
 
-    def __init__(self) -> None:
-        self._values: list[Any] = []
-        self._ends: list[int] = []  # of the values of each stamp
-        self._timestamps: list[int] = []
-        self._clocks: list[int] = []
-        self._phases: list[int] = []
-        self._sequences: list[int] = []
-        self._sides: dict[str, tuple[list[Any], list[int]]] = {}  # values, the stamp of each
+    def __init__(self, watermark: int) -> None:
+        self._watermark = watermark  # before the first result
+        self._outputs: dict[str | None, _Output] = {None: _Output()}
+        self._main = self._outputs[None]
 
-    def add(self, results: Iterable[Any]) -> None:
+    def add(self, results: Iterable[Any], timestamp: int) -> None:
         # Frozen at once: the function may change one before it yields the next.
+        main = self._main
         for result in results:
             if is_tagged(result):
-                self.add_side(*result)
+                self._side(result[0]).add(result[1], timestamp)
             else:
-                self._values.append(freeze(result))
+                main.values.append(freeze(result))
+                main.timestamps.append(timestamp)
 
-    def add_side(self, tag: OutputTag, value: Any) -> None:
-        values, stamps = self._sides.setdefault(tag.tag_id, ([], []))
-        values.append(freeze(value))
-        stamps.append(len(self._ends))
+    def add_at(self, results: Iterable[Any], timestamp: int, place: Place) -> None:
+        for result in results:
+            if is_tagged(result):
+                self.add_side_at(result[0], result[1], timestamp, place)
+            else:
+                self._main.add_at(result, timestamp, place)
 
-    def stamp(self, timestamp: int, clock: int, phase: int, sequence: int) -> None:
-        self._ends.append(len(self._values))
-        self._timestamps.append(timestamp)
-        self._clocks.append(clock)
-        self._phases.append(phase)
-        self._sequences.append(sequence)
+    def add_side_at(self, tag: OutputTag, value: Any, timestamp: int, place: Place) -> None:
+        self._side(tag).add_at(value, timestamp, place)
+
+    def _side(self, tag: OutputTag) -> _Output:
+        return self._outputs.setdefault(tag.tag_id, _Output())
 
     def bundles(self) -> Iterator[tuple[str | None, Bundle]]:
         """(output tag, results in the order of their places); None is the main output."""
-        if not self._ends:
-            return
-        columns = (self._timestamps, self._clocks, self._phases, self._sequences)
-        stamps = numpy.array(columns, numpy.int64)
-        for tag, (values, numbers) in self._sides.items():
-            yield tag, _bundle(values, stamps[:, numbers])
-        if self._values:
-            ends = numpy.array([0, *self._ends], numpy.int64)
-            yield None, _bundle(self._values, numpy.repeat(stamps, ends[1:] - ends[:-1], axis=1))
+        for tag, output in self._outputs.items():
+            if output.values:
+                yield tag, output.bundle(self._watermark)
 
 
-def _bundle(values: list[Any], stamps: Numbers) -> Bundle:
-    order = numpy.lexsort(stamps[:0:-1])
-    if (order[1:] < order[:-1]).any():
-        stamps, values = stamps[:, order], take_list(values, order)
-    timestamps, clocks, phases, sequences = stamps
-    return Bundle(values, timestamps, clocks, phases, sequences)
+class _Output:
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.timestamps: list[int] = []
+        self._places: dict[int, Place] = {}  # position -> place, if it is not that of a timer
+
+    def add(self, value: Any, timestamp: int) -> None:
+        self.values.append(freeze(value))
+        self.timestamps.append(timestamp)
+
+    def add_at(self, value: Any, timestamp: int, place: Place) -> None:
+        self._places[len(self.values)] = place
+        self.add(value, timestamp)
+
+    def bundle(self, watermark: int) -> Bundle:
+        values, timestamps = self.values, numpy.array(self.timestamps, numpy.int64)
+        # As timers: event time passes through the end of a window, and its place is just before.
+        clocks = numpy.maximum(timestamps, watermark + 1) - 1
+        sequences = numpy.zeros(len(values), numpy.int64)
+        if not self._places:
+            return Bundle(values, timestamps, clocks, PHASE_EVENT_TIMER, sequences)
+        phases = numpy.full(len(values), PHASE_EVENT_TIMER)
+        where = numpy.array(list(self._places), numpy.int64)
+        clocks[where], phases[where], sequences[where] = zip(*self._places.values(), strict=True)
+        bundle = Bundle(values, timestamps, clocks, phases, sequences)
+        return bundle.reordered(numpy.lexsort([sequences, phases, clocks]))

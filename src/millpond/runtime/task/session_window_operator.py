@@ -16,32 +16,45 @@ from millpond.datastream.window import TimeWindow
 from millpond.runtime.task.batched_window_operator import BatchedWindowOperator, event_times
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.codec import freeze, thaw, thaw_all
+from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.context import TaskRuntimeContext
 from millpond.runtime.task.key_groups import stable_hash
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING
 
 _SESSIONS = "_sessions"
-_start = attrgetter("start")
-_end = itemgetter(1)
 
 
 class _Session:
-    __slots__ = ("at_rest", "content", "end", "has_timer", "start")
+    at_rest: Any = None  # as it is in the state, if it is
+    has_timer = False
 
-    def __init__(self, start: int, end: int, content: Any, at_rest: Any = None) -> None:
+    def __init__(self, start: int, end: int, content: Any) -> None:
         self.start = start
         self.end = end
         self.content = content
-        self.at_rest: Any = at_rest  # as it is in the state; None if it is not
-        self.has_timer = at_rest is not None
+
+    @staticmethod
+    def stored(at_rest: tuple[int, int, Any]) -> _Session:
+        start, end, content = at_rest
+        session = _Session(start, end, thaw(content))
+        session.at_rest = at_rest
+        session.has_timer = True
+        return session
 
     def put_to_rest(self) -> tuple[int, int, Any]:
         return self.at_rest or (self.start, self.end, freeze(self.content))
 
 
+_start = attrgetter("start")
+_end_of_window = itemgetter(1)
+
+
 class SessionWindowOperator(BatchedWindowOperator):
-    """`_open`: key -> its sessions, for the keys that a batch touches."""
+    """`_open`: the session of each key that a batch touches; None if it has ended. Keys with several at the
+    same time are in `_several` instead."""
+
+    _open: dict[Any, _Session | None]
 
     def open(self, context: TaskRuntimeContext) -> None:
         super().open(context)
@@ -54,6 +67,7 @@ class SessionWindowOperator(BatchedWindowOperator):
 
     def begin(self) -> None:
         super().begin()
+        self._several: dict[Any, list[_Session]] = {}
         self._over: list[tuple[int, int, Any, Any]] = []  # (start, end, key, content) to emit
         self._untimed: set[Any] = set()  # keys whose timers have fired
 
@@ -62,61 +76,79 @@ class SessionWindowOperator(BatchedWindowOperator):
     def take(self, bundle: Bundle) -> None:
         times = event_times(bundle.timestamps)
         values = bundle.open_values()
-        if self._gap is None:
-            ends = self._dynamic_ends(values, times.tolist())
-        else:
-            ends = (times + self._gap).tolist()
         value = None
-        added, sessions_of = self._combining.added, self._open
+        added, opened, over = self._combining.added, self._open, self._over
         try:
             for position, key, value, start, end, clock in zip(  # noqa: B905
                 range(len(values)),
                 thaw_all(bundle.keys or []),
                 values,
                 times.tolist(),
-                ends,
+                self._ends(values, times),
                 bundle.each_clock(),
             ):
-                sessions = sessions_of.get(key)
-                if sessions is None:
-                    sessions = sessions_of[key] = self._stored(key)
-                if sessions:
-                    if sessions[0].end - 1 <= clock or len(sessions) > 1:
-                        self._close(key, sessions, clock)
-                    if self._join(sessions, start, end, value):
+                if key not in opened:
+                    self._load(key)
+                session = opened.get(key)
+                if session is not None and session.end - 1 <= clock:
+                    over.append((session.start, session.end, key, session.content))
+                    session = opened[key] = None
+                if session is None:
+                    if end - 1 > clock and key in opened:
+                        opened[key] = _Session(start, end, added(MISSING, value))
                         continue
-                if end - 1 <= clock:
+                elif session.start <= end and session.end >= start:
+                    if start < session.start:
+                        session.start = start
+                    if end > session.end:
+                        session.end = end
+                    session.content = added(session.content, value)
+                    session.at_rest = None
+                    continue
+                if not self._take_among_several(key, start, end, clock, value):
                     self._reject_at(bundle, position)
-                else:
-                    sessions.append(_Session(start, end, added(MISSING, value)))
         except Exception as problem:
             raise self.failed(problem, self.action, value) from None
 
-    def _dynamic_ends(self, values: list[Any], times: list[int]) -> list[int]:
-        assign, context = self._assigner.assign_windows, self._assigner_context
+    def _ends(self, values: list[Any], times: Numbers) -> list[int]:
+        """Where the session of each element would end if it were alone."""
+        if self._gap is not None:
+            return (times + self._gap).tolist()  # type: ignore[no-any-return]
         value = None
+        assign, context = self._assigner.assign_windows, self._assigner_context
         ends: list[int] = []
         try:
-            for value, time_ms in zip(values, times, strict=True):
+            for value, time_ms in zip(values, times.tolist(), strict=True):
                 ends.append(assign(value, time_ms, context)[0].end)
         except Exception as problem:
             raise self.failed(problem, self.action, value) from None
         return ends
 
-    def _stored(self, key: Any) -> list[_Session]:
-        at_rest = self._table.data.get(key, ())
-        return [_Session(own[0], own[1], thaw(own[2]), own) for own in at_rest]
+    def _load(self, key: Any) -> None:
+        """From the state, if the batch has not touched this key yet."""
+        stored = self._table.data.get(key)
+        if stored is None or len(stored) == 1:
+            if key not in self._several:
+                self._open[key] = None if stored is None else _Session.stored(stored[0])
+        elif key not in self._several:
+            self._several[key] = list(map(_Session.stored, stored))
 
-    def _join(self, sessions: list[_Session], start: int, end: int, value: Any) -> bool:
-        """Make one session of the element and those it touches, if there are any."""
-        if len(sessions) == 1:  # by far the most frequent case
-            touched = sessions if sessions[0].start <= end and sessions[0].end >= start else ()
-        else:
-            touched = sorted(
-                (own for own in sessions if own.start <= end and own.end >= start), key=_start
-            )
+    def _take_among_several(self, key: Any, start: int, end: int, clock: int, value: Any) -> bool:
+        """False if the element is late."""
+        sessions = self._several.get(key)
+        if sessions is None:
+            if end - 1 <= clock:
+                return False
+            first = self._open.pop(key)
+            sessions = self._several[key] = [] if first is None else [first]
+        self._close(key, sessions, clock)
+        touched = sorted(
+            (own for own in sessions if own.start <= end and own.end >= start), key=_start
+        )
         if not touched:
-            return False
+            if end - 1 > clock:
+                sessions.append(_Session(start, end, self._combining.added(MISSING, value)))
+            return end - 1 > clock
         joined = touched[0]
         for other in touched[1:]:  # in the order of time
             joined.content = self._combining.merged(joined.content, other.content)
@@ -132,19 +164,21 @@ class SessionWindowOperator(BatchedWindowOperator):
     # --- the end of sessions ---------------------------------------------------------------------
 
     def fire(self, watermark: int) -> None:
+        opened, over = self._open, self._over
         while (timer := self._timers.pop_due(watermark)) is not None:
             key = timer[1]
             self._untimed.add(key)
-            if key not in self._open:
-                self._open[key] = self._stored(key)
-        for key, sessions in self._open.items():
-            if sessions:
-                self._close(key, sessions, watermark)
-        over, self._over = self._over, []
-        over.sort(key=_end)
-        if len(set(map(_end, over))) < len(
-            over
-        ):  # the order must not depend on how batches are cut
+            if key not in opened:
+                self._load(key)
+        for key, session in opened.items():
+            if session is not None and session.end - 1 <= watermark:
+                over.append((session.start, session.end, key, session.content))
+                opened[key] = None
+        for key, sessions in self._several.items():
+            self._close(key, sessions, watermark)
+        self._over = []
+        over.sort(key=_end_of_window)
+        if len(set(map(_end_of_window, over))) < len(over):  # however batches are cut
             over.sort(key=lambda window: (window[1], stable_hash(window[2])))
         self._emit_windows(over)
         if self._has_own_state():
@@ -162,14 +196,19 @@ class SessionWindowOperator(BatchedWindowOperator):
         sessions[:] = left
 
     def _rest(self) -> None:
-        for key, sessions in self._open.items():
-            if not sessions:
+        for key, session in self._open.items():
+            self._put_to_rest(key, [] if session is None else [session])
+        for key, sessions in self._several.items():
+            self._put_to_rest(key, sessions)
+
+    def _put_to_rest(self, key: Any, sessions: list[_Session]) -> None:
+        stored = self._table.data.get(key, ())
+        if not sessions:
+            if stored:
                 self._table.remove(key)
-                continue
-            if not all(session.at_rest for session in sessions) or len(sessions) != len(
-                self._table.data[key]
-            ):
-                self._table.set(key, tuple(map(_Session.put_to_rest, sessions)))
-            for session in sessions:
-                if not session.has_timer or key in self._untimed:
-                    self._timers.register(session.end - 1, key)
+            return
+        if len(sessions) != len(stored) or any(session.at_rest is None for session in sessions):
+            self._table.set(key, tuple(session.put_to_rest() for session in sessions))
+        for session in sessions:
+            if not session.has_timer or key in self._untimed:
+                self._timers.register(session.end - 1, key)

@@ -96,10 +96,10 @@ class TumblingWindowOperator(BatchedWindowOperator):
         self.clock.current.key = key
         content = self._combining.result(self._open[start][key])
         try:
-            self._emitted.add(self._call(key, namespace, window, [content]))
+            results = self._call(key, namespace, window, [content])
+            self._emitted.add_at(results, window.max_timestamp(), place)
         except Exception as problem:
             raise self.failed(problem, f"the window {window} for key {key!r}", None) from None
-        self._emitted.stamp(window.max_timestamp(), *place)
 
     # --- the end of windows ----------------------------------------------------------------------
 
