@@ -77,10 +77,8 @@ class WindowOperation(Function):
         """Which operator runs it: the general one, or one made for what most people use."""
         plain = type(self.trigger) is EventTimeTrigger and self.evictor is None
         kind = type(self.assigner)
-        if plain and kind is TumblingEventTimeWindows and self.combine is not None:
-            return "tumbling"
         if plain and kind in (TumblingEventTimeWindows, SlidingEventTimeWindows):
-            return "aligned"
+            return "aligned" if self.combine is None else "panes"
         sessions = kind in (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
         combined = self.combine is not None and self.content_type.check() is None
         if plain and sessions and combined and self.allowed_lateness == 0:

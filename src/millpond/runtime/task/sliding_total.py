@@ -11,20 +11,52 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from millpond.common.time import MIN_TIMESTAMP
 from millpond.runtime.task.codec import freeze, thaw
+from millpond.runtime.task.key_groups import stable_hash
 from millpond.state.tables import MISSING
 
 Merge = Callable[[Any, Any], Any]
 
 
-class SlidingTotal:
+class SlidingTotals:
+    """Of all keys of a key group."""
+
+    def __init__(self, merge: Merge) -> None:
+        self.end = MIN_TIMESTAMP  # panes before that are in
+        self._merge = merge
+        self._totals: dict[Any, _SlidingTotal] = {}
+        self._is_sorted = True
+
+    def add(self, key: Any, pane: int, content: Any) -> None:
+        """Content at rest of the next pane of a key."""
+        total = self._totals.get(key)
+        if total is None:
+            total = self._totals[key] = _SlidingTotal()
+            self._is_sorted = False
+        total.add(pane, content, self._merge)
+
+    def remove(self, key: Any) -> None:
+        self._totals.pop(key, None)
+
+    def of_window(self, start: int) -> dict[Any, Any]:
+        """key -> the total of its panes from `start` on, in an order that depends on the keys alone."""
+        if not self._is_sorted:
+            self._totals = dict(sorted(self._totals.items(), key=lambda own: stable_hash(own[0])))
+            self._is_sorted = True
+        merge = self._merge
+        found = {key: total.total(start, merge) for key, total in self._totals.items()}
+        for key in [key for key, total in found.items() if total is MISSING]:
+            del found[key], self._totals[key]
+        return found
+
+
+class _SlidingTotal:
     """Of one key. Totals are kept frozen, because `merge` may change what it is given."""
 
-    __slots__ = ("_back", "_back_total", "_front", "end", "newest")
+    __slots__ = ("_back", "_back_total", "_front")
 
-    def __init__(self, start: int) -> None:
-        self.end = start  # panes before that are in
-        self.newest = start - 1  # the start of the newest pane with content
+    def __init__(self) -> None:
         self._front: list[tuple[int, Any]] = []  # the oldest last
         self._back: list[tuple[int, Any]] = []
         self._back_total: Any = MISSING
@@ -36,7 +68,6 @@ class SlidingTotal:
             self._back_total = content
         else:
             self._back_total = freeze(merge(thaw(self._back_total), thaw(content)))
-        self.newest = pane
 
     def total(self, start: int, merge: Merge) -> Any:
         """Over all panes from `start` on; MISSING if there are none. Older ones go."""

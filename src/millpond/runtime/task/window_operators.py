@@ -5,13 +5,13 @@ from __future__ import annotations
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.aligned_window_operator import AlignedWindowOperator
 from millpond.runtime.task.context import TaskClock
+from millpond.runtime.task.pane_window_operator import PaneWindowOperator
 from millpond.runtime.task.session_window_operator import SessionWindowOperator
-from millpond.runtime.task.tumbling_window_operator import TumblingWindowOperator
 from millpond.runtime.task.window_operator import WindowOperator
 
 _OPERATORS = {
     "general": WindowOperator,
-    "tumbling": TumblingWindowOperator,
+    "panes": PaneWindowOperator,
     "aligned": AlignedWindowOperator,
     "session": SessionWindowOperator,
 }
