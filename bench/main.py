@@ -55,6 +55,10 @@ def main() -> None:
         )
         report.save("windows", results, folder)
         print(f"{report.machine()}\n\n{windows.table(results)}\n")
+        if not options.only:
+            sizes = windows.measure_sizes(options.views, options.users, options.repeat, folder)
+            report.save("window-sizes", sizes, folder)
+            print(f"{windows.sizes_table(sizes)}\n")
     elif options.what == "latency":
         from bench import latency
 

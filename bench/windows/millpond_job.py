@@ -68,9 +68,10 @@ def _job(kind: str, views: Any) -> Any:
             TumblingEventTimeWindows.of(Time.hours(1))
         )
         return windows.aggregate(Count(), Line())
-    if kind == "sliding":
+    if kind.startswith("sliding"):  # sliding, or sliding:MINUTES
+        size = Time.minutes(int(kind.partition(":")[2] or 60))
         windows = views.key_by(lambda view: view[1]).window(
-            SlidingEventTimeWindows.of(Time.hours(1), Time.minutes(1))
+            SlidingEventTimeWindows.of(size, Time.minutes(1))
         )
         return windows.aggregate(Average(), Line())
     windows = views.key_by(lambda view: view[0]).window(

@@ -15,6 +15,8 @@ KINDS = {
     "sliding": "average per ad over an hour, every minute",
     "session": "count per user until 6 hours of silence",
 }
+# Minutes; each slides by one. The cost of an element should not depend on it.
+SIZES = (10, 60, 24 * 60)
 _PEERS = Path(__file__).parent / "peers"
 
 
@@ -41,6 +43,26 @@ def measure(
         ]
         results[kind] = side_by_side.measure(systems, views, users, repeat, folder / "workshop")
     return results
+
+
+def measure_sizes(views: int, users: int, repeat: int, folder: Path) -> list[dict[str, Any]]:
+    print("sliding windows of different sizes, every minute", file=sys.stderr)
+    systems = [
+        System(str(size), f"{size} min", millpond("windows.millpond_job", kind=f"sliding:{size}"))
+        for size in SIZES
+    ]
+    return side_by_side.measure(systems, views, users, repeat, folder / "workshop")
+
+
+def sizes_table(results: list[dict[str, Any]]) -> str:
+    lines = [
+        "| sliding window | windows an element is in | events/s (median) | smallest to largest |"
+    ]
+    lines.append("|---|---|---|---|")
+    for result in results:
+        shown = f"{result['events_per_s']:,.0f}" if result["events_per_s"] else "failed"
+        lines.append(f"| {result['name']} | {result['key']} | {shown} | {result['spread']} |")
+    return "\n".join(lines)
 
 
 def table(results: dict[str, list[dict[str, Any]]]) -> str:

@@ -105,7 +105,7 @@ def column_state(committed: bool) -> KeyGroupState:
 
 
 BLOBS = {
-    "frame.v3": frame_blob,
+    "frame.v4": frame_blob,
     "control.v1": control_blob,
     "lane.v1": lane_blob,
     "change.v2": change_blob,
@@ -126,7 +126,9 @@ def test_blobs_of_earlier_days_can_still_be_read(name: str) -> None:
     assert stored[:4] == now[:4] == b"MP" + bytes([codec.VERSIONS[kind], kind])
 
 
-@pytest.mark.parametrize(("name", "version"), [("frame", 1), ("frame", 2), ("change", 1)])
+@pytest.mark.parametrize(
+    ("name", "version"), [("frame", 1), ("frame", 2), ("frame", 3), ("change", 1)]
+)
 def test_blob_of_a_format_that_is_gone_is_refused(name: str, version: int) -> None:
     stored = (GOLDEN / f"{name}.v{version}.bin").read_bytes()
     kind = BlobKind(codec.kind_of(stored))
@@ -143,7 +145,7 @@ def columns_bundle() -> Bundle:
 def test_frame_of_columns_gives_them_back_also_one_of_earlier_days() -> None:
     for blob in (
         encode_frame(Frame(3, 7, Part(2, 0), 0, columns_bundle())),
-        (GOLDEN / "frame-of-columns.v3.bin").read_bytes(),
+        (GOLDEN / "frame-of-columns.v4.bin").read_bytes(),
     ):
         bundle = decode_frame(blob).bundle
         assert bundle.values.equals(columns_bundle().values)
@@ -159,6 +161,27 @@ def test_frame_gives_its_records_back() -> None:
     assert bundle.keys == ["a", "b"]
     assert (bundle.clocks, bundle.phases, bundle.sequences.tolist()) == (5, 1, [0, 1])
     assert frame.part == Part(2, 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        ([("a", 1), ("b", 2)], ["a", "b"]),
+        ([("x", "a"), ("y", "b")], ["a", "b"]),
+        ([("x", "a"), ("b",)], ["a", "b"]),
+        ([("a", "a"), ("b", "a")], ["a", "b"]),
+        (["a", "b"], ["a", "b"]),
+        ([("a", 1), ["b", 2]], ["a", "b"]),
+        ([("a", 1), ("c", 2)], ["a", "b"]),
+        ([1, 2], None),
+    ],
+)
+def test_frame_gives_keys_back_wherever_they_come_from(
+    values: list[Any], keys: list[str] | None
+) -> None:
+    bundle = Bundle(values, None, 5, PHASE_RECORD, numpy.array([0, 1], numpy.int64), keys)
+    found = decode_frame(encode_frame(Frame(3, 7, Part(2, 0), 0, bundle))).bundle
+    assert (found.values, found.keys) == (values, keys)
 
 
 def test_control_comes_back_whole() -> None:

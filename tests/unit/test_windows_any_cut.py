@@ -28,6 +28,14 @@ class Show(WindowFunction):
         return [(key, window.start, window.end, *inputs)]
 
 
+class SumAndCountElements(WindowFunction):
+    """Does on all elements what SumAndCount does one by one."""
+
+    def apply(self, key: Any, window: Any, inputs: Any) -> Any:
+        amounts = [record[2] for record in inputs]
+        return [(key, window.start, window.end, (sum(amounts), len(amounts)))]
+
+
 class SumAndCount(AggregateFunction):
     def create_accumulator(self) -> tuple[int, int]:
         return (0, 0)
@@ -46,6 +54,7 @@ ASSIGNERS = {
     "tumbling": TumblingEventTimeWindows.of(Time.milliseconds(30), Time.milliseconds(7)),
     "sliding": SlidingEventTimeWindows.of(Time.milliseconds(30), Time.milliseconds(10)),
     "uneven": SlidingEventTimeWindows.of(Time.milliseconds(25), Time.milliseconds(10)),
+    "gaps": SlidingEventTimeWindows.of(Time.milliseconds(10), Time.milliseconds(25)),
     "panes": SlidingEventTimeWindows.of(Time.milliseconds(50), Time.milliseconds(5)),
     "sessions": EventTimeSessionWindows.with_gap(Time.milliseconds(15)),
 }
@@ -56,9 +65,13 @@ def windows_of(kind: str, time_ms: int) -> list[tuple[int, int]]:
         return [
             (start, start + 30) for start in range(-23, 400, 30) if start <= time_ms < start + 30
         ]
-    size, slide = {"sliding": (30, 10), "uneven": (25, 10), "panes": (50, 5)}[kind]
+    size, slide = {"sliding": (30, 10), "uneven": (25, 10), "gaps": (10, 25), "panes": (50, 5)}[
+        kind
+    ]
     return [
-        (start, start + size) for start in range(-60, 400, slide) if start <= time_ms < start + size
+        (start, start + size)
+        for start in range(-100, 400, slide)
+        if start <= time_ms < start + size
     ]
 
 
@@ -126,10 +139,20 @@ def expected(kind: str, records: list[Any], lateness: int) -> tuple[list[Any], l
 
 
 def run(
-    kind: str, records: list[Any], parallelism: int, batch_records: int, lateness: int
+    kind: str,
+    records: list[Any],
+    parallelism: int,
+    batch_records: int,
+    lateness: int,
+    max_parallelism: int = 128,
+    keeps_elements: bool = False,
 ) -> tuple[list[Any], list[Any]]:
     environment = direct_environment(
-        {"parallelism.default": parallelism, "millpond.batch.max-records": batch_records}
+        {
+            "parallelism.default": parallelism,
+            "millpond.batch.max-records": batch_records,
+            "pipeline.max-parallelism": max_parallelism,
+        }
     )
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(
         Duration.of_millis(BOUND_MS)
@@ -141,7 +164,10 @@ def run(
         .allowed_lateness(lateness)
         .side_output_late_data(LATE)
     )
-    results = windows.aggregate(SumAndCount(), Show())
+    if keeps_elements:
+        results = windows.apply(SumAndCountElements())
+    else:
+        results = windows.aggregate(SumAndCount(), Show())
     late = results.get_side_output(LATE).map(lambda record: ("late", record))
     found = list(results.map(lambda r: ("on time", r)).union(late).execute_and_collect())
     return (
@@ -157,14 +183,38 @@ def run(
     parallelism=st.integers(1, 3),
     batch_records=st.sampled_from([1, 5, 1000]),
     lateness=st.sampled_from([0, 12]),
+    keeps_elements=st.booleans(),
 )
 def test_windows_give_what_a_simple_computation_gives(
-    kind: str, records: list[Any], parallelism: int, batch_records: int, lateness: int
+    kind: str,
+    records: list[Any],
+    parallelism: int,
+    batch_records: int,
+    lateness: int,
+    keeps_elements: bool,
 ) -> None:
     on_time, late = expected(kind, [r for r in records if r is not CUT], lateness)
-    found_on_time, found_late = run(kind, records, parallelism, batch_records, lateness)
+    found_on_time, found_late = run(
+        kind, records, parallelism, batch_records, lateness, keeps_elements=keeps_elements
+    )
     assert sorted(found_on_time) == sorted(on_time)
     assert sorted(found_late) == sorted(late)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    kind=st.sampled_from(list(ASSIGNERS)),
+    records=st.lists(st.one_of(RECORD, RECORD, RECORD, st.just(CUT)), max_size=40),
+    batch_records=st.sampled_from([1, 3]),
+    lateness=st.sampled_from([0, 12]),
+    keeps_elements=st.booleans(),
+)
+def test_results_come_in_the_same_order_however_batches_are_cut(
+    kind: str, records: list[Any], batch_records: int, lateness: int, keeps_elements: bool
+) -> None:
+    together = [record for record in records if record is not CUT]
+    whole = run(kind, together, 1, 1000, lateness, 1, keeps_elements)
+    assert run(kind, records, 1, batch_records, lateness, 1, keeps_elements) == whole
 
 
 class Subtasks:

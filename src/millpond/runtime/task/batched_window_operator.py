@@ -71,18 +71,20 @@ class BatchedWindowOperator(WindowOperator):
     def _emit_windows(self, ended: Iterable[tuple[int, int, Any, Any]]) -> None:
         """Call the function for windows, (start, end, key, content), in the order of their ends. While it
         runs the clock is where they end."""
-        clock, turn_to, context = self.clock, self._window_context.turn_to, self._window_context
+        clock, context = self.clock, self._window_context
         call, result, add = self._caller, self._combining.result, self._emitted.add
-        current, key, namespace, window = clock.current, None, (0, 0), TimeWindow(0, 0)
+        current, in_scope = clock.current, self._scope.current
+        key, namespace, window = None, (0, 0), TimeWindow(0, 0)
         try:
             for start, end, key, content in ended:
                 if end != window.end or start != window.start:
                     namespace, window = (start, end), TimeWindow(start, end)
+                    context.turn_to(key, namespace, window)
                     clock.timestamp = end - 1
                     if end - 1 > clock.watermark:
                         clock.watermark = end - 1
                 current.key = key
-                turn_to(key, namespace, window)
+                in_scope.key = (key, namespace)
                 add(call(key, window, context, [result(content)]) or (), end - 1)
         except Exception as problem:
             raise self.failed(problem, f"the window {window} for key {key!r}", None) from None

@@ -4,7 +4,7 @@ Layout of every blob (little endian):
 
     offset  size  content
     0       2     magic "MP"
-    2       1     version of the kind's format: 3 for frame, 2 for change and snapshot, 1 for the others
+    2       1     version of the kind's format: 4 for frame, 2 for change and snapshot, 1 for the others
     3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
                   8 batch plan, 9 epoch
     4       4     CRC-32 of the payload
@@ -48,9 +48,9 @@ class BlobKind(IntEnum):
 
 
 # Version 2: columns (columns.py) instead of one pickled object per record or entry. Version 3 of frames:
-# values may be Arrow columns.
+# values may be Arrow columns; version 4: keys may be a field of the values.
 VERSIONS = dict.fromkeys(BlobKind, 1) | {
-    BlobKind.FRAME: 3,
+    BlobKind.FRAME: 4,
     BlobKind.CHANGE: 2,
     BlobKind.SNAPSHOT: 2,
 }
@@ -117,7 +117,8 @@ class Frozen:
         return hash(self.data)
 
 
-_ATOMS = frozenset(
+# Types whose values nobody can change.
+ATOMS = frozenset(
     {
         int,
         str,
@@ -137,11 +138,11 @@ _ATOMS = frozenset(
 
 def is_immutable(value: Any) -> bool:
     kind = type(value)
-    if kind in _ATOMS:
+    if kind in ATOMS:
         return True
     if kind is tuple:
         for item in value:
-            if type(item) not in _ATOMS and not is_immutable(item):
+            if type(item) not in ATOMS and not is_immutable(item):
                 return False
         return True
     return False
@@ -149,7 +150,7 @@ def is_immutable(value: Any) -> bool:
 
 def freeze(value: Any) -> Any:
     """The value itself if nobody can change it, else its pickle."""
-    return value if type(value) in _ATOMS or is_immutable(value) else Frozen(dumps(value))
+    return value if type(value) in ATOMS or is_immutable(value) else Frozen(dumps(value))
 
 
 def freeze_all(values: Any) -> Any:
@@ -157,9 +158,9 @@ def freeze_all(values: Any) -> Any:
     if not isinstance(values, list):
         return values
     types = set(map(type, values))
-    if types <= _ATOMS:
+    if types <= ATOMS:
         return values
-    if types == {tuple} and _ATOMS.issuperset(map(type, chain.from_iterable(values))):
+    if types == {tuple} and ATOMS.issuperset(map(type, chain.from_iterable(values))):
         return values
     return list(map(freeze, values))
 

@@ -4,8 +4,9 @@
 
 Payloads (see codec.py for the envelope):
     frame    (exchange or sink, source task, part, number, values, timestamps, keys, clocks, phases,
-              sequences): `values` a list, or (schema, batch) in Arrow's IPC format; `keys` a list, None
-              if the values tell; `timestamps` None, a list, or a column; the last three are columns
+              sequences): `values` a list, or (schema, batch) in Arrow's IPC format; `keys` a list, a
+              number if they are this field of the values (-1: the values themselves), None if the
+              reader finds them; `timestamps` None, a list, or a column; the last three are columns
               (columns.py); clocks and phases are one number if all are equal
     control  (processing time, start or None, ends, whether it is the last batch)
     meta     a dict, see `meta_row`
@@ -16,6 +17,7 @@ the order at the next task does not depend on how the work was spread or cut.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -34,6 +36,7 @@ from millpond.runtime.task.columns import (
 from millpond.runtime.task.record_columns import Values, is_columns
 
 SINK_LEVEL = 127
+_VALUES_THEMSELVES = -1
 Row = tuple[int, int, bytes]
 
 
@@ -91,7 +94,7 @@ def encode_frame(frame: Frame) -> bytes:
             frame.number,
             _encode_values(bundle.values),
             _encode_numbers(bundle.timestamps),
-            bundle.keys,
+            _encode_keys(bundle.keys, bundle.values),
             _encode_numbers(bundle.clocks),
             _encode_numbers(bundle.phases),
             _encode_numbers(bundle.sequences),
@@ -112,6 +115,29 @@ def _decode_values(encoded: Any) -> Values:
     return pyarrow.ipc.read_record_batch(batch, pyarrow.ipc.read_schema(schema))
 
 
+def _encode_keys(keys: list[Any] | None, values: Values) -> list[Any] | int | None:
+    """Keys are mostly a field of their records, the very object; then its number will do."""
+    if not keys or not isinstance(values, list):
+        return keys
+    if all(map(operator.is_, keys, values)):
+        return _VALUES_THEMSELVES
+    first = values[0]
+    if type(first) is tuple and {*map(type, values)} == {tuple}:
+        for number, field in enumerate(first):
+            if field is keys[0] and min(map(len, values)) > number:
+                fields = map(operator.itemgetter(number), values)
+                return number if all(map(operator.is_, keys, fields)) else keys
+    return keys
+
+
+def _decode_keys(encoded: list[Any] | int | None, values: Values) -> list[Any] | None:
+    if not isinstance(encoded, int):
+        return encoded
+    if encoded == _VALUES_THEMSELVES:
+        return list(values)
+    return list(map(operator.itemgetter(encoded), values))
+
+
 def _encode_numbers(numbers: Any) -> Any:
     return IntColumn(numbers).encode() if isinstance(numbers, numpy.ndarray) else numbers
 
@@ -124,13 +150,14 @@ def decode_frame(blob: bytes) -> Frame:
     target, source_task, part, number, values, timestamps, keys, clocks, phases, sequences = (
         codec.decode(BlobKind.FRAME, blob)
     )
+    values = _decode_values(values)
     bundle = Bundle(
-        _decode_values(values),
+        values,
         _decode_numbers(timestamps),
         _decode_numbers(clocks),
         _decode_numbers(phases),
         _decode_numbers(sequences),
-        keys,
+        _decode_keys(keys, values),
     )
     return Frame(target, source_task, Part(*part), number, bundle)
 

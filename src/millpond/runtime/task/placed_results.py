@@ -9,7 +9,7 @@ import numpy
 
 from millpond.datastream.output_tag import OutputTag
 from millpond.runtime.task.bundle import PHASE_EVENT_TIMER, Bundle, Place
-from millpond.runtime.task.codec import freeze
+from millpond.runtime.task.codec import ATOMS, freeze
 from millpond.runtime.task.operators import is_tagged
 
 
@@ -26,11 +26,13 @@ class PlacedResults:
         # Frozen at once: the function may change one before it yields the next.
         main = self._main
         for result in results:
-            if is_tagged(result):
-                self._side(result[0]).add(result[1], timestamp)
-            else:
-                main.values.append(freeze(result))
-                main.timestamps.append(timestamp)
+            if type(result) not in ATOMS:
+                if is_tagged(result):
+                    self._side(result[0]).add(result[1], timestamp)
+                    continue
+                result = freeze(result)
+            main.values.append(result)
+            main.timestamps.append(timestamp)
 
     def add_at(self, results: Iterable[Any], timestamp: int, place: Place) -> None:
         for result in results:

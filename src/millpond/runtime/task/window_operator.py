@@ -184,7 +184,7 @@ class WindowOperator(Operator):
         if operation.evictor is None:
             elements = content if self._content.kind is StateKind.LIST else [content]
             return self._call(key, namespace, window, elements)
-        place = self._scope._current.key[1]
+        place = self._scope.current.key[1]
         kept = [TimestampedValue(*element) for element in content]
         kept = operation.evictor.evict_before(kept, len(kept), window, self._window_context)
         results = list(self._call(key, namespace, window, [element.value for element in kept]))

@@ -52,7 +52,7 @@ class WindowScope:
 
     def __init__(self, clock: TaskClock) -> None:
         self._clock = clock
-        self._current = CurrentKey()
+        self.current = CurrentKey()
         self._handles: dict[tuple[str, str], Any] = {}
         self._asked: set[str] = set()  # prefixes of the handles
         self.prefixes: set[str] = set()  # and of what is in the state of the key group
@@ -62,7 +62,7 @@ class WindowScope:
         self.prefixes = self._asked | {name.partition(".")[0] for name in state.tables}
 
     def turn_to(self, key: Any, namespace: Namespace) -> None:
-        self._current.key = (key, namespace)
+        self.current.key = (key, namespace)
 
     def state(self, prefix: str, descriptor: StateDescriptor) -> Any:
         """A handle to the state `prefix.name`, made when it is first asked for."""
@@ -70,7 +70,7 @@ class WindowScope:
         if handle is None:
             own = copy.copy(descriptor)
             own.name = f"{prefix}.{descriptor.name}"
-            handle = HANDLES[own.kind](own, self._current)
+            handle = HANDLES[own.kind](own, self.current)
             self._handles[prefix, descriptor.name] = handle
             self._asked.add(prefix)
             self.prefixes.add(prefix)
@@ -84,7 +84,7 @@ class WindowScope:
         state = self._clock.state
         assert state is not None
         for name in [name for name in state.tables if name.startswith(f"{prefix}.")]:
-            clear_table(state.tables[name], self._current.key)
+            clear_table(state.tables[name], self.current.key)
 
 
 def clear_table(table: Any, key: Any) -> None:
@@ -141,7 +141,7 @@ class WindowContent:
         """A list of elements, or the result so far; MISSING if there is none."""
         if self.kind is StateKind.LIST:
             return list(self._handle.get()) or MISSING
-        if self._scope._current.key not in self.table.data:
+        if self._scope.current.key not in self.table.data:
             return MISSING
         return self._handle.get()
 
