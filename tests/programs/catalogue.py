@@ -45,7 +45,11 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.datastream.window import (
+    ContinuousEventTimeTrigger,
+    DeltaTrigger,
     EventTimeSessionWindows,
+    GlobalWindows,
+    PurgingTrigger,
     SlidingEventTimeWindows,
     TimeWindow,
     TumblingEventTimeWindows,
@@ -644,3 +648,31 @@ class _Names(ProcessWindowFunction[Any, Any, str, TimeWindow]):
 def count_windows(env: StreamExecutionEnvironment) -> DataStream:
     words = env.from_collection([(word, 1) for word in "abcabca"])
     return words.key_by(lambda pair: pair[0]).count_window(2).sum(1)
+
+
+@program([11, 21])
+def delta_trigger(env: StreamExecutionEnvironment) -> DataStream:
+    """E24: fires when an element is more than 5 above the one that fired last."""
+    steps = env.from_source(
+        MarkedSource([1, 3, 7, 8, 13, 14]), WatermarkStrategy.no_watermarks(), "steps"
+    )
+    trigger = PurgingTrigger.of(DeltaTrigger.of(5, lambda last, now: now - last))
+    windows = steps.key_by(lambda _: "all").window(GlobalWindows.create()).trigger(trigger)
+    return windows.reduce(lambda a, b: a + b)
+
+
+@program([2, 3, 4, 4, 4, 1, 1, 1, 1])
+def continuous_trigger(env: StreamExecutionEnvironment) -> DataStream:
+    """E24: every 2 s of event time, and when the window ends, the count so far."""
+    times = env.from_source(
+        MarkedSource([1000, 2500, 5200, 9000, 12000]),
+        WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda time, _: time),
+        "times",
+    )
+    windows = (
+        times.map(lambda _: 1)
+        .key_by(lambda _: "all")
+        .window(TumblingEventTimeWindows.of(Time.seconds(10)))
+        .trigger(ContinuousEventTimeTrigger.of(Time.seconds(2)))
+    )
+    return windows.reduce(lambda a, b: a + b)

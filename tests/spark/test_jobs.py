@@ -22,7 +22,11 @@ from millpond.datastream import (
 )
 from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from millpond.datastream.state import ValueStateDescriptor
-from millpond.datastream.window import TumblingEventTimeWindows
+from millpond.datastream.window import (
+    ContinuousProcessingTimeTrigger,
+    TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+)
 from millpond.errors import (
     CheckpointInUseError,
     IncompatibleCheckpointError,
@@ -227,6 +231,24 @@ def test_windows_close_on_a_silent_stream_if_event_time_goes_on(
     results: Any = counts.execute_and_collect()
     with results:
         assert [next(results) for _ in range(2)] == [("user", 2), ("user", 1)]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_processing_time_windows_fire_without_data(
+    spark_environment: MakeEnvironment, early: bool
+) -> None:
+    """E24: at the end of windows, or again and again before."""
+    numbers = spark_environment().add_source(_Numbers(4, stay=True))
+    size = Time.hours(1) if early else Time.milliseconds(400)
+    windows = numbers.key_by(lambda _: "all").window(TumblingProcessingTimeWindows.of(size))
+    if early:
+        windows = windows.trigger(ContinuousProcessingTimeTrigger.of(Time.milliseconds(200)))
+    results: Any = windows.reduce(lambda a, b: a + b).execute_and_collect()
+    total = 0
+    with results:
+        while total < 6:  # 0 + 1 + 2 + 3, however they fall into windows
+            total = next(results) if early else total + next(results)
+    assert total == 6
 
 
 def test_source_function_that_returns_ends_the_job(spark_environment: MakeEnvironment) -> None:
