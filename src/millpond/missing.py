@@ -127,7 +127,6 @@ MISSING_MODULES = {
 
 _FLINK_ONLY = "it tunes Flink's own runtime and has no meaning on Spark: leave it out"
 _CHECKPOINTS = "every batch is a checkpoint: leave it out"
-_TTL = "time to live is not there yet: clear state with a timer"
 MISSING_METHODS: dict[str, dict[str, str]] = {
     "ExecutionConfig": dict.fromkeys(
         [
@@ -217,16 +216,6 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
             "get_task_off_heap_memory",
         ],
         "Spark's executors decide on resources (spark.executor.*)",
-    ),
-    "StateTtlConfig": dict.fromkeys(
-        [
-            "get_cleanup_strategies",
-            "get_state_visibility",
-            "get_ttl_time_characteristic",
-            "get_update_type",
-            "is_enabled",
-        ],
-        _TTL,
     ),
     "CsvSchemaBuilder": dict.fromkeys(
         [

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millpond.common.time import Time
 from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.errors import ProgramError, UnsupportedFeatureError
-from millpond.missing import MissingMethods, module_getattr
+from millpond.missing import module_getattr
 
 if TYPE_CHECKING:
     from millpond.datastream.functions import AggregateFunction, ReduceFunction
@@ -141,15 +141,25 @@ class StateDescriptor(ABC):
             raise ProgramError(f"A state needs a name that is not empty, not {name!r}.")
         self.name = name
         self.type_info = to_type_info(type_info)
+        self.ttl_config: StateTtlConfig | None = None
 
     def get_name(self) -> str:
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        raise UnsupportedFeatureError(
-            f"StateDescriptor.enable_time_to_live (state '{self.name}') is not there yet: register "
-            "a timer and clear the state in on_timer."
-        )
+        """Let entries of this state expire. A state that is there already begins to live when the job
+        starts with this; one without it again keeps what is there."""
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise TypeError(
+                f"enable_time_to_live of state '{self.name}' takes a StateTtlConfig, not "
+                f"{type(ttl_config).__name__}"
+            )
+        if self.kind is StateKind.COLUMN:
+            raise UnsupportedFeatureError(
+                f"Column state '{self.name}' cannot have a time to live: register timers and put the "
+                "default back when they fire."
+            )
+        self.ttl_config = ttl_config if ttl_config.is_enabled() else None
 
 
 class ValueStateDescriptor(StateDescriptor):
@@ -209,59 +219,6 @@ class AggregatingStateDescriptor(StateDescriptor):
 
     def get_agg_function(self) -> AggregateFunction:
         return self._agg_function
-
-
-class StateTtlConfig(MissingMethods):
-    """How long state lives. Can be built, so that programs import and read; states refuse it for now."""
-
-    class UpdateType(Enum):
-        Disabled = 0
-        OnCreateAndWrite = 1
-        OnReadAndWrite = 2
-
-    class StateVisibility(Enum):
-        ReturnExpiredIfNotCleanedUp = 0
-        NeverReturnExpired = 1
-
-    def __init__(self, ttl: Time, settings: dict[str, Any]) -> None:
-        self._ttl = ttl
-        self._settings = settings
-
-    @staticmethod
-    def new_builder(ttl: Time) -> StateTtlConfig.Builder:
-        return StateTtlConfig.Builder(ttl)
-
-    def get_ttl(self) -> Time:
-        return self._ttl
-
-    class Builder:
-        def __init__(self, ttl: Time) -> None:
-            self._ttl = ttl
-            self._settings: dict[str, Any] = {}
-
-        def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfig.Builder:
-            return self._with("update_type", update_type)
-
-        def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
-            return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
-
-        def update_ttl_on_read_and_write(self) -> StateTtlConfig.Builder:
-            return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
-
-        def set_state_visibility(
-            self, state_visibility: StateTtlConfig.StateVisibility
-        ) -> StateTtlConfig.Builder:
-            return self._with("state_visibility", state_visibility)
-
-        def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
-            return self._with("cleanup_in_background", False)
-
-        def build(self) -> StateTtlConfig:
-            return StateTtlConfig(self._ttl, dict(self._settings))
-
-        def _with(self, name: str, value: Any) -> StateTtlConfig.Builder:
-            self._settings[name] = value
-            return self
 
 
 __getattr__ = module_getattr(__name__)

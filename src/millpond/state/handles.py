@@ -39,7 +39,7 @@ class CurrentKey:
         self.namespace: Any = None  # of the timer that fires: its window
 
 
-class _Handle:
+class Handle:
     """`_admit` turns a value into what may rest in a table: checked, and immutable or frozen."""
 
     def __init__(self, descriptor: StateDescriptor, current: CurrentKey) -> None:
@@ -82,7 +82,7 @@ def _thaw(value: Any) -> Any:
     return loads(value.data) if type(value) is Frozen else value
 
 
-class ValueStateHandle(_Handle, ValueState[Any]):
+class ValueStateHandle(Handle, ValueState[Any]):
     _table: ValueTable
 
     def value(self) -> Any:
@@ -103,7 +103,7 @@ class ValueStateHandle(_Handle, ValueState[Any]):
         self._table.remove(self._current.key)
 
 
-class ListStateHandle(_Handle, ListState[Any]):
+class ListStateHandle(Handle, ListState[Any]):
     _table: ListTable
 
     def get(self) -> Iterable[Any]:
@@ -124,7 +124,7 @@ class ListStateHandle(_Handle, ListState[Any]):
             self._table.replace(self._current.key, [])
 
 
-class MapStateHandle(_Handle, MapState[Any, Any]):
+class MapStateHandle(Handle, MapState[Any, Any]):
     """`get`, `put` and `remove` do what the table's methods do, here: they are called for every
     record, and a call costs as much as the work. `_own` are the entries of `_owner`, the key that was
     last asked for: a function mostly reads and writes the same key."""
@@ -208,7 +208,7 @@ class MapStateHandle(_Handle, MapState[Any, Any]):
         self._owner, self._own = self._current.key, None
 
 
-class ReducingStateHandle(_Handle, ReducingState[Any]):
+class ReducingStateHandle(Handle, ReducingState[Any]):
     _table: ValueTable
 
     def __init__(self, descriptor: ReducingStateDescriptor, current: CurrentKey) -> None:
@@ -233,7 +233,7 @@ class ReducingStateHandle(_Handle, ReducingState[Any]):
         self._table.remove(self._current.key)
 
 
-class AggregatingStateHandle(_Handle, AggregatingState[Any, Any]):
+class AggregatingStateHandle(Handle, AggregatingState[Any, Any]):
     _table: ValueTable
 
     def __init__(self, descriptor: AggregatingStateDescriptor, current: CurrentKey) -> None:

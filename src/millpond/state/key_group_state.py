@@ -9,8 +9,10 @@ from millpond.datastream.state import StateKind
 from millpond.errors import IncompatibleCheckpointError
 from millpond.runtime.task.timers import TimerQueue
 from millpond.state.column_table import ColumnTable
+from millpond.state.expiry import Cleaner, Expiry, drop_times, set_times
 from millpond.state.tables import ListTable, MapTable, StateTable, ValueTable
 
+_TTL = "+ttl"  # after the kind of a state, in the log
 COLUMNS = "_columns"  # the name of the one table of a column function
 _TABLES: dict[StateKind, Callable[[], StateTable]] = {
     StateKind.VALUE: ValueTable,
@@ -33,8 +35,22 @@ class KeyGroupState:
         self.processing_timers = TimerQueue()
         # What an operator computed from the state and would have to compute again; not in the log.
         self.derived: dict[Any, Any] = {}
+        self._timed: set[str] = set()  # states whose entries rest with their times
+        self._cleaners: dict[str, Cleaner] = {}
+        self._converted = False  # a state got, or lost, a time to live since the last commit
 
-    def table(self, name: str, kind: StateKind) -> Any:
+    def table(self, name: str, kind: StateKind, expiry: Expiry | None = None) -> Any:
+        """The table of a state, made if there is none. `expiry`: its entries have a time to live."""
+        table = self._table(name, kind)
+        if expiry is not None:
+            self._let_expire(name, table, expiry)
+        elif name in self._timed:
+            drop_times(table)
+            self._timed.remove(name)
+            self._converted = True
+        return table
+
+    def _table(self, name: str, kind: StateKind) -> Any:
         known = self.kinds.get(name)
         if known is None:
             self.kinds[name] = kind
@@ -45,6 +61,33 @@ class KeyGroupState:
                 "state. Give the new state another name."
             )
         return self.tables[name]
+
+    # --- time to live ----------------------------------------------------------------------------
+
+    def _let_expire(self, name: str, table: Any, expiry: Expiry) -> None:
+        if name not in self._timed:
+            self._timed.add(name)
+            if table.data:
+                set_times(table, expiry.now_ms())
+                self._converted = True
+        cleaner = self._cleaners.get(name)
+        if cleaner is None or cleaner.expiry is not expiry:
+            self._cleaners[name] = Cleaner(table, expiry)
+
+    def clean_some(self) -> None:
+        """After a batch: remove some of what has expired."""
+        for cleaner in self._cleaners.values():
+            cleaner.clean_some()
+
+    def clean_all(self) -> None:
+        """Before a snapshot."""
+        for cleaner in self._cleaners.values():
+            cleaner.clean_all()
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def _kind_text(self, name: str) -> str:
+        return self.kinds[name].value + (_TTL if name in self._timed else "")
 
     def event_timer_count(self) -> int:
         columns = self.tables.get(COLUMNS)
@@ -68,7 +111,7 @@ class KeyGroupState:
     def changes(self) -> dict[str, Any]:
         return {
             "states": {
-                name: (self.kinds[name].value, table.changes())
+                name: (self._kind_text(name), table.changes())
                 for name, table in self.tables.items()
                 if table.has_changes()
             },
@@ -79,7 +122,7 @@ class KeyGroupState:
     def snapshot(self) -> dict[str, Any]:
         return {
             "states": {
-                name: (self.kinds[name].value, table.snapshot())
+                name: (self._kind_text(name), table.snapshot())
                 for name, table in self.tables.items()
                 if not table.is_empty()
             },
@@ -91,7 +134,8 @@ class KeyGroupState:
         """Take over a snapshot (into an empty state) or one batch's changes."""
         self.derived.clear()
         for name, (kind, changes) in content["states"].items():
-            self.table(name, StateKind(kind)).apply(changes)
+            self._table(name, StateKind(kind.removesuffix(_TTL))).apply(changes)
+            (self._timed.add if kind.endswith(_TTL) else self._timed.discard)(name)
         self.event_timers.apply(content["event"])
         self.processing_timers.apply(content["processing"])
 
@@ -100,12 +144,14 @@ class KeyGroupState:
             table.commit()
         self.event_timers.commit()
         self.processing_timers.commit()
+        self._converted = False
 
     def rollback(self) -> bool:
         """Back to the last commit; False if the state must be reloaded instead."""
         self.derived.clear()
         return (
-            self.event_timers.rollback()
+            not self._converted
+            and self.event_timers.rollback()
             and self.processing_timers.rollback()
             and all(table.rollback() for table in self.tables.values())
         )

@@ -51,6 +51,8 @@ class BatchedWindowOperator(WindowOperator):
     def settle(self) -> PlacedResults:
         """Bring what is open to state. Returns what was emitted."""
         self._rest()
+        if self.clock.state is not None:
+            self.clock.state.clean_some()
         results = self._emitted
         self.begin()
         return results

@@ -158,6 +158,7 @@ def append(store: LogStore, state: KeyGroupState, head: LogHead) -> CachedState:
     token = os.urandom(8)
     history = (*head.history[1 - HISTORY_LENGTH :], (head.version + 1, token))
     if _is_due_for_compaction(head, state.key_group):
+        state.clean_all()
         snapshot = codec.encode(BlobKind.SNAPSHOT, state.snapshot())
         next_row = _write_chunks(store, head.next_row, snapshot)
         for row in range(head.first_row, head.next_row):

@@ -38,9 +38,9 @@ class ColumnTask:
         self._timers_go_on = False  # the last event was a timer, and more may fire at the same time
 
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
-        self._clock.bind(state)
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
+        self._clock.bind(state)
         self._table = state.table(COLUMNS, StateKind.COLUMN)
         self._timers_go_on = False
 

@@ -20,8 +20,8 @@ from millpond.metrics.metricbase import MetricGroup
 from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.metric_group import TaskMetricGroup, TaskMetrics
-from millpond.state.column_state import ColumnStateHandle
-from millpond.state.handles import HANDLES, CurrentKey
+from millpond.state.handle_kinds import make_handle
+from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
 
 
@@ -195,8 +195,7 @@ class TaskRuntimeContext(RuntimeContext):
                     f"as {known[0].kind.value} and as {descriptor.kind.value}."
                 )
             return known[1]
-        make: Any = ColumnStateHandle if by_columns else HANDLES[descriptor.kind]
-        handle = make(descriptor, self._clock.current)
+        handle = make_handle(descriptor, self._clock.current, self._clock)
         self._states[descriptor.name] = (descriptor, handle)
         self._clock.bound.append(handle)
         if self._clock.state is not None:

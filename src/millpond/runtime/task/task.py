@@ -44,9 +44,9 @@ class Task:
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
         """Turn to a key group whose clocks stand at the given times."""
         self._state = state
-        self._clock.bind(state)
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
+        self._clock.bind(state)
 
     def reset(self) -> None:
         """After a failure: nothing of what was collected may come out later."""
@@ -148,6 +148,7 @@ class Task:
 
     def finish(self) -> None:
         """Send the results of this key group down the chain."""
+        self._state.clean_some()
         root = self._root
         for tag, output in self._side_outputs.items():
             bundle = output.build()

@@ -20,7 +20,8 @@ from millpond.errors import ProgramError
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.runtime.task.combining import Combining
 from millpond.runtime.task.context import TaskClock
-from millpond.state.handles import HANDLES, CurrentKey
+from millpond.state.handle_kinds import make_handle
+from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING, ListTable, MapTable
 
@@ -70,7 +71,7 @@ class WindowScope:
         if handle is None:
             own = copy.copy(descriptor)
             own.name = f"{prefix}.{descriptor.name}"
-            handle = HANDLES[own.kind](own, self.current)
+            handle = make_handle(own, self.current, self._clock)
             self._handles[prefix, descriptor.name] = handle
             self._asked.add(prefix)
             self.prefixes.add(prefix)

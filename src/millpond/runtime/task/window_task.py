@@ -23,9 +23,9 @@ class WindowTask:
         self._root: BatchedWindowOperator = chain.root
 
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
-        self._clock.bind(state)
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
+        self._clock.bind(state)
         self._root.begin()
 
     def reset(self) -> None:

@@ -1,0 +1,160 @@
+"""When entries of a state with a time to live expire, and how they go if nobody reads them (E33).
+
+In such a state every value, list element and map entry rests as (time, value): the time it was written, or
+last read. Expired ones are removed when they are met, by a cleaner that looks at some entries after
+each batch, and before a snapshot is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from millpond.common.time import MIN_TIMESTAMP
+from millpond.datastream.state_ttl import StateTtlConfig
+from millpond.errors import ProgramError
+from millpond.runtime.task.key_groups import stable_hash
+from millpond.state.tables import ListTable, MapTable, ValueTable
+
+Timed = tuple[int, Any]  # the time of an entry and its value, at rest
+_AT_LEAST = 100  # entries that a cleaner looks at after a batch
+
+
+class Clock(Protocol):
+    watermark: int
+    processing_time_ms: int
+    timestamp: int | None
+
+
+class Expiry:
+    """The rules of one state."""
+
+    def __init__(self, config: StateTtlConfig, clock: Clock) -> None:
+        kinds = StateTtlConfig
+        self._clock = clock
+        self._ttl_ms = config.get_ttl().to_milliseconds()
+        jitter = config.get_jitter()
+        self._jitter_ms = 0 if jitter is None else jitter.to_milliseconds()
+        self._by_event_time = (
+            config.get_ttl_time_characteristic() is kinds.TtlTimeCharacteristic.EventTime
+        )
+        self.reading_counts = config.get_update_type() is kinds.UpdateType.OnReadAndWrite
+        self.returns_expired = (
+            config.get_state_visibility() is kinds.StateVisibility.ReturnExpiredIfNotCleanedUp
+        )
+        incremental = config.get_cleanup_strategies().get_incremental_cleanup_strategy()
+        self.clean_per_write = 0 if incremental is None else incremental.get_cleanup_size()
+
+    def now_ms(self) -> int:
+        """The time that an entry gets which is written now."""
+        clock = self._clock
+        if not self._by_event_time:
+            return clock.processing_time_ms
+        return clock.watermark if clock.timestamp is None else clock.timestamp
+
+    def is_expired(self, key: Any, time_ms: int) -> bool:
+        return self.ends_at(key, time_ms) <= self.clock_ms()
+
+    def clock_ms(self) -> int:
+        clock = self._clock
+        return clock.watermark if self._by_event_time else clock.processing_time_ms
+
+    def ends_at(self, key: Any, time_ms: int) -> int:
+        if time_ms == MIN_TIMESTAMP:  # written before event time began
+            time_ms = 0
+        return time_ms + self._ttl_ms + (self._longer_ms(key) if self._jitter_ms else 0)
+
+    def _longer_ms(self, key: Any) -> int:
+        """The same for a key in every process and run."""
+        try:
+            return stable_hash(key) % (self._jitter_ms + 1)
+        except ProgramError:  # a window of the user's own in the key
+            return 0
+
+
+class Cleaner:
+    """Removes expired entries of one table, a few at a time: round after round through all keys. A round
+    begins when the first entry can have expired."""
+
+    def __init__(self, table: Any, expiry: Expiry) -> None:
+        self._table = table
+        self.expiry = expiry
+        self._to_check: list[Any] = []
+        self._earliest_end: int | None = None  # of the entries seen in this round
+        self._next_round_ms: int | None = None
+        self._touched_before = 0  # entries that had changed when this was done last
+
+    def clean_some(self) -> None:
+        """After a batch."""
+        per_write = self.expiry.clean_per_write
+        if not per_write or not self._table.data:
+            return
+        if not self._to_check:
+            if self._next_round_ms is not None and self.expiry.clock_ms() < self._next_round_ms:
+                return
+            self._to_check = list(self._table.data)
+            self._earliest_end = None
+        touched = len(self._table.undo)
+        written = touched - self._touched_before if touched >= self._touched_before else touched
+        limit = per_write * (_AT_LEAST + written)
+        while self._to_check and limit > 0:
+            limit -= self._check(self._to_check.pop())
+        self._touched_before = len(self._table.undo)
+        if not self._to_check:
+            # What was written since the round began lives longer than what was there.
+            self._next_round_ms = self._earliest_end
+
+    def clean_all(self) -> None:
+        """Before a snapshot."""
+        for key in list(self._table.data):
+            self._check(key)
+
+    def _check(self, key: Any) -> int:
+        """Remove what has expired of a key; how many entries it had."""
+        table = self._table
+        content = table.data.get(key)
+        if content is None:
+            return 1
+        if isinstance(table, ValueTable):
+            if self._is_over(key, content):
+                table.remove(key)
+            return 1
+        if isinstance(table, ListTable):
+            left = [timed for timed in content if not self._is_over(key, timed)]
+            if len(left) < len(content):
+                table.replace(key, left)
+            return len(content)
+        assert isinstance(table, MapTable)
+        over = [entry for entry, timed in content.items() if self._is_over(key, timed)]
+        count = len(content)
+        for entry in over:
+            table.remove(key, entry)
+        return count
+
+    def _is_over(self, key: Any, timed: Timed) -> bool:
+        if self.expiry.is_expired(key, timed[0]):
+            return True
+        end = self.expiry.ends_at(key, timed[0])
+        if self._earliest_end is None or end < self._earliest_end:
+            self._earliest_end = end
+        return False
+
+
+def set_times(table: Any, now_ms: int) -> None:
+    """A state gets a time to live: what is there begins to live now."""
+    _change_all(table, lambda value: (now_ms, value))
+
+
+def drop_times(table: Any) -> None:
+    """A state has no time to live any more."""
+    _change_all(table, lambda timed: timed[1])
+
+
+def _change_all(table: Any, change: Any) -> None:
+    for key, content in list(table.data.items()):
+        if isinstance(table, ValueTable):
+            table.set(key, change(content))
+        elif isinstance(table, ListTable):
+            table.replace(key, list(map(change, content)))
+        else:
+            for entry, value in list(content.items()):
+                table.put(key, entry, change(value))

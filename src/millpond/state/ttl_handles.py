@@ -1,0 +1,200 @@
+"""State with a time to live as a function sees it. See `expiry.py` for how it rests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millpond.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    MapState,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueState,
+)
+from millpond.runtime.task.codec import thaw
+from millpond.runtime.task.combining import Combining
+from millpond.state.expiry import Expiry, Timed
+from millpond.state.handles import CurrentKey, Handle
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
+
+
+class _TtlHandle(Handle):
+    def __init__(self, descriptor: StateDescriptor, current: CurrentKey, expiry: Expiry) -> None:
+        super().__init__(descriptor, current)
+        self._expiry = expiry
+
+    def bind(self, state: KeyGroupState) -> None:
+        descriptor = self._descriptor
+        self._table = state.table(descriptor.name, descriptor.kind, self._expiry)
+        self._data = self._table.data
+
+    def _timed(self, value: Any) -> Timed:
+        return (self._expiry.now_ms(), self._admit_all((value,))[0])
+
+
+class _OneValue(_TtlHandle):
+    _table: ValueTable
+
+    def _read(self) -> Any:
+        """The value at rest; MISSING if there is none any more. Reading may make it young again."""
+        key = self._current.key
+        timed = self._data.get(key)
+        if timed is None:
+            return MISSING
+        time_ms, value = timed
+        if self._expiry.is_expired(key, time_ms):
+            self._table.remove(key)
+            return value if self._expiry.returns_expired else MISSING
+        if self._expiry.reading_counts:
+            self._table.set(key, (self._expiry.now_ms(), value))
+        return value
+
+    def _write(self, value: Any) -> None:
+        self._table.set(self._current.key, self._timed(value))
+
+    def clear(self) -> None:
+        self._table.remove(self._current.key)
+
+
+class TtlValueState(_OneValue, ValueState[Any]):
+    def value(self) -> Any:
+        value = self._read()
+        return None if value is MISSING else thaw(value)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+        else:
+            self._write(value)
+
+
+class _Combined(_OneValue):
+    _combining: Combining
+
+    def get(self) -> Any:
+        content = self._read()
+        return None if content is MISSING else self._combining.result(thaw(content))
+
+    def add(self, value: Any) -> None:
+        content = self._read()
+        content = content if content is MISSING else thaw(content)
+        self._write(self._combining.added(content, value))
+
+
+class TtlReducingState(_Combined, ReducingState[Any]):
+    def __init__(
+        self, descriptor: ReducingStateDescriptor, current: CurrentKey, expiry: Expiry
+    ) -> None:
+        super().__init__(descriptor, current, expiry)
+        self._combining = Combining(descriptor.get_reduce_function())
+
+
+class TtlAggregatingState(_Combined, AggregatingState[Any, Any]):
+    def __init__(
+        self, descriptor: AggregatingStateDescriptor, current: CurrentKey, expiry: Expiry
+    ) -> None:
+        super().__init__(descriptor, current, expiry)
+        self._combining = Combining(descriptor.get_agg_function())
+
+
+class TtlListState(_TtlHandle, ListState[Any]):
+    _table: ListTable
+
+    def get(self) -> Iterable[Any]:
+        key, expiry = self._current.key, self._expiry
+        elements = self._data.get(key)
+        if not elements:
+            return []
+        left = [timed for timed in elements if not expiry.is_expired(key, timed[0])]
+        returned = elements if expiry.returns_expired else left
+        if expiry.reading_counts:
+            now_ms = expiry.now_ms()
+            left = [(now_ms, value) for _, value in left]
+        if left != elements:
+            self._table.replace(key, left)
+        return [thaw(value) for _, value in returned]
+
+    def add(self, value: Any) -> None:
+        self._table.extend(self._current.key, [self._timed(value)])
+
+    def add_all(self, values: list[Any]) -> None:
+        if values:
+            self._table.extend(self._current.key, list(map(self._timed, values)))
+
+    def update(self, values: list[Any]) -> None:
+        self._table.replace(self._current.key, list(map(self._timed, values)))
+
+    def clear(self) -> None:
+        if self._current.key in self._data:
+            self._table.replace(self._current.key, [])
+
+
+class TtlMapState(_TtlHandle, MapState[Any, Any]):
+    _table: MapTable
+
+    def _read(self, entry: Any) -> Any:
+        owner = self._current.key
+        entries = self._data.get(owner)
+        timed = None if entries is None else entries.get(entry)
+        if timed is None:
+            return MISSING
+        time_ms, value = timed
+        if self._expiry.is_expired(owner, time_ms):
+            self._table.remove(owner, entry)
+            return value if self._expiry.returns_expired else MISSING
+        if self._expiry.reading_counts:
+            self._table.put(owner, entry, (self._expiry.now_ms(), value))
+        return value
+
+    def get(self, key: Any) -> Any:
+        value = self._read(key)
+        return None if value is MISSING else thaw(value)
+
+    def put(self, key: Any, value: Any) -> None:
+        self._table.put(self._current.key, key, self._timed(value))
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._table.remove(self._current.key, key)
+
+    def contains(self, key: Any) -> bool:
+        return self._read(key) is not MISSING
+
+    def _live(self) -> Iterator[tuple[Any, Any]]:
+        for entry in list(self._data.get(self._current.key, ())):
+            value = self._read(entry)
+            if value is not MISSING:
+                yield entry, value
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return [(entry, thaw(value)) for entry, value in self._live()]
+
+    def keys(self) -> Iterable[Any]:
+        return [entry for entry, _ in self._live()]
+
+    def values(self) -> Iterable[Any]:
+        return [thaw(value) for _, value in self._live()]
+
+    def is_empty(self) -> bool:
+        return not self.keys()
+
+    def clear(self) -> None:
+        self._table.clear(self._current.key)
+
+
+TTL_HANDLES: dict[StateKind, Any] = {
+    StateKind.VALUE: TtlValueState,
+    StateKind.LIST: TtlListState,
+    StateKind.MAP: TtlMapState,
+    StateKind.REDUCING: TtlReducingState,
+    StateKind.AGGREGATING: TtlAggregatingState,
+}
