@@ -26,7 +26,7 @@ class MissingMethodError(UnsupportedFeatureError, AttributeError):
     """A PyFlink method that a Millpond class does not have."""
 
 
-_STATE = "operator and broadcast state are not there yet: use keyed state"
+_STATE = "operator state is not there yet: use keyed state"
 _ASYNC = "asynchronous functions are not there yet: use map or process"
 _BACKENDS = "state lives in memory with a durable log (hashmap): leave the backend setting out"
 _FORMATS = "formats come with the connectors: decode in map()"
@@ -35,14 +35,7 @@ _FILES = "files are text lines in one folder for now: leave it out"
 _TABLE = "the Table API is not there yet: use the DataStream API"
 
 _STATE_NAMES = [
-    "BaseBroadcastProcessFunction",
-    "BroadcastConnectedStream",
-    "BroadcastProcessFunction",
-    "BroadcastState",
-    "BroadcastStream",
-    "KeyedBroadcastProcessFunction",
     "OperatorStateStore",
-    "ReadOnlyBroadcastState",
 ]
 _ASYNC_NAMES = ["AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
 _BACKEND_NAMES = [

@@ -15,11 +15,13 @@ import numpy
 from millpond.common import Duration, Row, Time, Types, WatermarkStrategy
 from millpond.datastream import (
     AggregateFunction,
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
     DataStream,
     FlatMapFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     OutputTag,
@@ -676,3 +678,48 @@ def continuous_trigger(env: StreamExecutionEnvironment) -> DataStream:
         .trigger(ContinuousEventTimeTrigger.of(Time.seconds(2)))
     )
     return windows.reduce(lambda a, b: a + b)
+
+
+_LIMITS = MapStateDescriptor("limits", Types.STRING(), Types.INT())
+_SEEN = ValueStateDescriptor("seen", Types.INT())
+
+
+class _UpToLimit(KeyedBroadcastProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._seen = runtime_context.get_state(_SEEN)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        seen = (self._seen.value() or 0) + 1
+        self._seen.update(seen)
+        if seen <= (ctx.get_broadcast_state(_LIMITS)["views"] or 0):
+            yield (ctx.get_current_key(), seen)
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        ctx.get_broadcast_state(_LIMITS).put(*value)
+
+
+@program([("u1", 1), ("u1", 2), ("u2", 1), ("u2", 2), ("u3", 1), ("u3", 2)])
+def broadcast_state_keyed(env: StreamExecutionEnvironment) -> DataStream:
+    """E32."""
+    limits = env.from_collection([("views", 2)]).broadcast(_LIMITS)
+    return (
+        env.from_collection(VIEWS)
+        .key_by(lambda view: view[0])
+        .connect(limits)
+        .process(_UpToLimit())
+    )
+
+
+class _Translate(BroadcastProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield (value, ctx.get_broadcast_state(_LIMITS).get(value))
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        ctx.get_broadcast_state(_LIMITS).put(*value)
+
+
+@program([("a", 1), ("a", 1), ("b", 2), ("c", None)])
+def broadcast_state_without_a_key(env: StreamExecutionEnvironment) -> DataStream:
+    """E32."""
+    numbers = env.from_collection([("a", 1), ("b", 2)]).broadcast(_LIMITS)
+    return env.from_collection(["a", "b", "c", "a"]).connect(numbers).process(_Translate())

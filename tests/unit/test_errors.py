@@ -217,7 +217,6 @@ def test_wrong_value_for_a_state_names_the_state() -> None:
 @pytest.mark.parametrize(
     "build",
     [
-        lambda env: env.from_collection([1]).broadcast("descriptor"),
         lambda env: env.from_collection([1]).cache(),
         lambda env: env.from_collection([1]).set_buffer_timeout(3),
         lambda env: env.add_jars("file:///x.jar"),
@@ -229,8 +228,8 @@ def test_what_is_not_there_yet_names_itself_and_the_alternative(build: Build) ->
 
 
 def test_importing_a_missing_name_says_so() -> None:
-    with pytest.raises(MissingNameError, match="BroadcastStream is not there yet: operator and"):
-        from millpond.datastream import BroadcastStream  # noqa: F401
+    with pytest.raises(MissingNameError, match="AsyncFunction is not there yet: asynchronous"):
+        from millpond.datastream import AsyncFunction  # noqa: F401
     with pytest.raises(ImportError):
         from millpond.datastream import NoSuchThing  # noqa: F401
 

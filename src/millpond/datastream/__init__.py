@@ -3,6 +3,8 @@
 from millpond.datastream.checkpoint_config import CheckpointConfig
 from millpond.datastream.checkpointing_mode import CheckpointingMode
 from millpond.datastream.data_stream import (
+    BroadcastConnectedStream,
+    BroadcastStream,
     CloseableIterator,
     ConnectedStreams,
     DataStream,
@@ -13,11 +15,13 @@ from millpond.datastream.execution_mode import RuntimeExecutionMode
 from millpond.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
+    BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
@@ -54,6 +58,9 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
     "CheckpointConfig",
     "CheckpointingMode",
     "CloseableIterator",
@@ -68,6 +75,7 @@ __all__ = [
     "FlatMapFunction",
     "GlobalWindow",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from millpond.common.typeinfo import (
     RowTypeInfo,
@@ -15,16 +15,17 @@ from millpond.common.typeinfo import (
 from millpond.common.watermark_strategy import WatermarkStrategy
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
 from millpond.datastream.columns import KeyedColumnFunction
+from millpond.datastream.connected_streams import (
+    BroadcastConnectedStream,
+    BroadcastStream,
+    ConnectedStreams,
+)
 from millpond.datastream.connectors.base import Sink, TwoPhaseSink
 from millpond.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from millpond.datastream.functions import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
-    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -36,6 +37,7 @@ from millpond.datastream.functions import (
 from millpond.datastream.joins import IntervalJoinable, Joinable
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
+from millpond.datastream.state import MapStateDescriptor
 from millpond.datastream.window import (
     CountSlidingWindowAssigner,
     CountTrigger,
@@ -221,7 +223,18 @@ class DataStream(Joinable):
                 raise ProgramError("Only streams of the same environment can be united.")
         return DataStream(self._environment, edges, self._type)
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(
+        self, ds: DataStream | BroadcastStream
+    ) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and another, or a broadcast one, for a function that sees both."""
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds)
         return ConnectedStreams(self, ds)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:
@@ -250,15 +263,28 @@ class DataStream(Joinable):
     def global_(self) -> DataStream:
         return self._exchanged(ExchangeKind.GLOBAL)
 
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
     def broadcast(
-        self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any
-    ) -> DataStream:
-        if broadcast_state_descriptor is not None:
-            raise UnsupportedFeatureError(
-                "DataStream.broadcast(descriptor): broadcast state is not there yet. "
-                "broadcast() without a descriptor sends every record to all subtasks."
-            )
-        return self._exchanged(ExchangeKind.BROADCAST)
+        self,
+        broadcast_state_descriptor: MapStateDescriptor,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream: ...
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
+        """Every record to all subtasks. With descriptors: to be connected with another stream, for a
+        function that keeps it in broadcast state."""
+        everywhere = self._exchanged(ExchangeKind.BROADCAST)
+        if broadcast_state_descriptor is None:
+            return everywhere
+        descriptors = (broadcast_state_descriptor, *other_broadcast_state_descriptors)
+        return BroadcastStream(everywhere, *descriptors)
 
     def partition_custom(
         self,
@@ -310,11 +336,26 @@ class DataStream(Joinable):
         )
 
     def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
-        declared = to_type_info(output_type)
+        return self._result_of(kind, name, function, list(self._edges), to_type_info(output_type))
+
+    def _result_of(
+        self,
+        kind: OperatorKind,
+        name: str,
+        function: Any,
+        inputs: list[Edge],
+        output_type: TypeInformation,
+    ) -> DataStream:
         node = self._environment._graph.add(
-            kind, name, function=function, inputs=list(self._edges), output_type=declared
+            kind, name, function=function, inputs=inputs, output_type=output_type
         )
-        return DataStream(self._environment, [Edge(node.id, Exchange())], declared)
+        return DataStream(self._environment, [Edge(node.id, Exchange())], output_type)
+
+    is_keyed = False
+
+    def _values(self) -> DataStream:
+        """The stream without its keys."""
+        return self
 
 
 class KeyedStream(IntervalJoinable, DataStream):
@@ -325,6 +366,11 @@ class KeyedStream(IntervalJoinable, DataStream):
         super().__init__(stream._environment, edges, stream._type)
         self._stream = stream
         self._exchange = exchange
+
+    is_keyed = True
+
+    def _values(self) -> DataStream:
+        return self._stream
 
     def process(  # type: ignore[override]
         self, func: KeyedProcessFunction, output_type: TypeInformation | Any = None
@@ -375,7 +421,7 @@ class KeyedStream(IntervalJoinable, DataStream):
         return self._stream.key_by(key_selector, key_type)
 
     def union(self, *streams: DataStream) -> DataStream:
-        return self._stream.union(*(_values(stream) for stream in streams))
+        return self._stream.union(*(stream._values() for stream in streams))
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
         return WindowedStream(self, window_assigner)
@@ -423,83 +469,9 @@ class KeyedStream(IntervalJoinable, DataStream):
         )
 
 
-def _values(stream: DataStream) -> DataStream:
-    return stream._stream if isinstance(stream, KeyedStream) else stream
-
-
-class ConnectedStreams:
-    """Two streams, possibly of different types, for a function that sees both."""
-
-    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
-        if stream1._environment is not stream2._environment:
-            raise ProgramError("Only streams of the same environment can be connected.")
-        if isinstance(stream1, KeyedStream) != isinstance(stream2, KeyedStream):
-            raise ProgramError(
-                "connect needs two keyed streams or two streams without a key; key_by both, with "
-                "keys of the same type."
-            )
-        self.stream1 = stream1
-        self.stream2 = stream2
-
-    @property
-    def _keyed(self) -> bool:
-        return isinstance(self.stream1, KeyedStream)
-
-    def key_by(
-        self,
-        key_selector1: Callable[[Any], Any] | KeySelector,
-        key_selector2: Callable[[Any], Any] | KeySelector,
-        key_type: TypeInformation | Any = None,
-    ) -> ConnectedStreams:
-        return ConnectedStreams(
-            _values(self.stream1).key_by(key_selector1, key_type),
-            _values(self.stream2).key_by(key_selector2, key_type),
-        )
-
-    def map(self, func: CoMapFunction, output_type: TypeInformation | Any = None) -> DataStream:
-        if not isinstance(func, CoMapFunction):
-            raise TypeError(f"map on connected streams takes a CoMapFunction, not {func!r}")
-        return self._add(OperatorKind.CO_MAP, "Co-Map", func, output_type)
-
-    def flat_map(
-        self, func: CoFlatMapFunction, output_type: TypeInformation | Any = None
-    ) -> DataStream:
-        if not isinstance(func, CoFlatMapFunction):
-            raise TypeError(
-                f"flat_map on connected streams takes a CoFlatMapFunction, not {func!r}"
-            )
-        return self._add(OperatorKind.CO_FLAT_MAP, "Co-Flat Map", func, output_type)
-
-    def process(
-        self,
-        func: CoProcessFunction | KeyedCoProcessFunction,
-        output_type: TypeInformation | Any = None,
-    ) -> DataStream:
-        expected = KeyedCoProcessFunction if self._keyed else CoProcessFunction
-        if not isinstance(func, expected):
-            raise TypeError(
-                f"process on these connected streams takes a {expected.__name__}, not "
-                f"{type(func).__name__}"
-            )
-        if self._keyed:
-            return self._add(OperatorKind.KEYED_CO_PROCESS, "KEYED CO-PROCESS", func, output_type)
-        return self._add(OperatorKind.CO_PROCESS, "CO-PROCESS", func, output_type)
-
-    def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
-        environment = self.stream1._environment
-        inputs = [
-            replace(edge, input_index=index)
-            for index, stream in enumerate((self.stream1, self.stream2))
-            for edge in stream._edges
-        ]
-        declared = to_type_info(output_type)
-        node = environment._graph.add(
-            kind, name, function=function, inputs=inputs, output_type=declared
-        )
-        return DataStream(environment, [Edge(node.id, Exchange())], declared)
-
-
 __all__ = [
+    "BroadcastConnectedStream",
+    "BroadcastStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",

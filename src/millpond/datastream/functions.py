@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
+    BroadcastState,
     ListState,
     ListStateDescriptor,
     MapState,
     MapStateDescriptor,
+    ReadOnlyBroadcastState,
     ReducingState,
     ReducingStateDescriptor,
+    StateDescriptor,
     ValueState,
     ValueStateDescriptor,
 )
@@ -263,6 +266,92 @@ class KeyedCoProcessFunction(Function):
 
     def on_timer(
         self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext
+    ) -> Iterable[Any] | None:
+        """As in KeyedProcessFunction."""
+        return None
+
+
+class BaseBroadcastProcessFunction(Function):
+    """What both kinds of broadcast functions have in common."""
+
+    class BaseContext(ABC):
+        @abstractmethod
+        def timestamp(self) -> int | None: ...
+
+        @abstractmethod
+        def current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def current_watermark(self) -> int: ...
+
+    class Context(BaseContext):
+        """Where a broadcast record is processed: broadcast state can be changed."""
+
+        @abstractmethod
+        def get_broadcast_state(
+            self, state_descriptor: MapStateDescriptor
+        ) -> BroadcastState[Any, Any]: ...
+
+    class ReadOnlyContext(BaseContext):
+        """Where other records are processed: broadcast state can be read."""
+
+        @abstractmethod
+        def get_broadcast_state(
+            self, state_descriptor: MapStateDescriptor
+        ) -> ReadOnlyBroadcastState[Any, Any]: ...
+
+
+class BroadcastProcessFunction(BaseBroadcastProcessFunction):
+    """For a stream without a key, connected with a broadcast stream."""
+
+    @abstractmethod
+    def process_element(
+        self, value: Any, ctx: BaseBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def process_broadcast_element(
+        self, value: Any, ctx: BaseBroadcastProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """Must do the same in every subtask: all get the same records, in the same order."""
+
+
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
+    """For a keyed stream, connected with a broadcast stream. It has keyed state and timers."""
+
+    class Context(BaseBroadcastProcessFunction.Context):
+        @abstractmethod
+        def apply_to_keyed_state(
+            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+        ) -> None:
+            """Call `function(key, state)` for every key that has something in this state. Beyond PyFlink,
+            as in Flink's Java API."""
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+    class OnTimerContext(ReadOnlyContext):
+        @abstractmethod
+        def time_domain(self) -> TimeDomain: ...
+
+    @abstractmethod
+    def process_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Iterable[Any] | None: ...
+
+    @abstractmethod
+    def process_broadcast_element(
+        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Iterable[Any] | None:
+        """There is no current key: keyed state is reached by `ctx.apply_to_keyed_state`. Must do the same
+        wherever it runs. It is called once per key group."""
+
+    def on_timer(
+        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
     ) -> Iterable[Any] | None:
         """As in KeyedProcessFunction."""
         return None

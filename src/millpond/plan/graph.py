@@ -26,6 +26,8 @@ class OperatorKind(Enum):
     CO_FLAT_MAP = "co_flat_map"
     CO_PROCESS = "co_process"
     KEYED_CO_PROCESS = "keyed_co_process"
+    BROADCAST_PROCESS = "broadcast_process"
+    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
     ASSIGN_WATERMARKS = "assign_watermarks"
     SINK = "sink"
 
@@ -102,7 +104,7 @@ class Node:
 
     @property
     def has_state(self) -> bool:
-        return self.is_keyed
+        return self.is_keyed or self.kind is OperatorKind.BROADCAST_PROCESS
 
 
 @dataclass

@@ -28,6 +28,8 @@ _TWO_INPUTS = {
     OperatorKind.CO_FLAT_MAP,
     OperatorKind.CO_PROCESS,
     OperatorKind.KEYED_CO_PROCESS,
+    OperatorKind.BROADCAST_PROCESS,
+    OperatorKind.KEYED_BROADCAST_PROCESS,
 }
 _SOURCE = OperatorKind.SOURCE
 

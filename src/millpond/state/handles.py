@@ -73,6 +73,10 @@ class Handle:
         except TypeMismatchError as mismatch:
             raise self._refused(mismatch) from None
 
+    def keys_with_state(self) -> list[Any]:
+        """Of the key group."""
+        return list(self._data)
+
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.table(self._descriptor.name, self._descriptor.kind)
         self._data = self._table.data

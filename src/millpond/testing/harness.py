@@ -14,6 +14,7 @@ from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.data_stream import DataStream
 from millpond.datastream.functions import KeySelector
 from millpond.datastream.output_tag import OutputTag
+from millpond.plan.graph import ExchangeKind
 from millpond.plan.physical import JobPlan
 from millpond.runtime.jobs import plan_job
 from millpond.runtime.task import changelog, codec
@@ -67,6 +68,9 @@ class Harness:
             root.side_outputs[tag] = self._capture_side(tag)
         exchanges = [plan.exchanges[i.exchange] for i in task_plan.inputs]
         self._selectors = {e.input_index: e.key_selector for e in exchanges}
+        self._broadcast_inputs = {
+            e.input_index for e in exchanges if e.kind is ExchangeKind.BROADCAST
+        }
         self._operator = root
         self._chain.open()
         self._task = make_task(self._chain)
@@ -85,19 +89,23 @@ class Harness:
     # --- driving ---------------------------------------------------------------------------------
 
     def process_element(self, value: Any, timestamp: int | None = None, input: int = 0) -> None:  # noqa: A002
-        key = self._key(value, input)
         self._sequence += 1
-        self._bind(self._key_group(key))
-        bundle = Bundle(
-            [value],
-            None if timestamp is None else [timestamp],
-            self.watermark,
-            PHASE_RECORD,
-            numpy.array([self._sequence], numpy.int64),
-            [key],
-            input,
-        )
-        self._task.run(bundle, self.watermark)
+        is_broadcast = input in self._broadcast_inputs
+        key = None if is_broadcast else self._key(value, input)
+        for key_group in self._own_key_groups() if is_broadcast else [self._key_group(key)]:
+            self._bind(key_group)
+            bundle = Bundle(
+                [value],
+                None if timestamp is None else [timestamp],
+                self.watermark,
+                PHASE_RECORD,
+                numpy.array([self._sequence], numpy.int64),
+                [key],
+                input,
+            )
+            self._task.run(bundle, self.watermark)
+            if is_broadcast:
+                self._task.finish()
         self._flush()
 
     def process_watermark(self, timestamp: int) -> None:
@@ -176,6 +184,9 @@ class Harness:
     def _key_group(self, key: Any) -> int:
         return 0
 
+    def _own_key_groups(self) -> Iterable[int]:
+        return [0]
+
     def _bind(self, key_group: int) -> None:
         state = self._states.get(key_group)
         if state is None:
@@ -225,6 +236,9 @@ class KeyedHarness(Harness):
     def _key(self, value: Any, input_index: int) -> Any:
         selector = self._selectors[input_index]
         return selector.get_key(value) if isinstance(selector, KeySelector) else selector(value)
+
+    def _own_key_groups(self) -> Iterable[int]:
+        return key_group_range(self._subtask, self._parallelism, self._max_parallelism)
 
     def _key_group(self, key: Any) -> int:
         key_group = key_group_of(key, self._max_parallelism)

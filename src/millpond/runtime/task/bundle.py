@@ -139,8 +139,8 @@ class Bundle:
             timestamps = join(
                 [[None] * len(b) if b.timestamps is None else b.timestamps for b in bundles]
             )
-        if bundles[0].keys is not None:
-            keys = concatenate([bundle.keys or [] for bundle in bundles])
+        if any(bundle.keys is not None for bundle in bundles):
+            keys = concatenate([b.keys or [None] * len(b) for b in bundles])
         inputs = _join_numbers([bundle.inputs for bundle in bundles], lengths)
         return Bundle(
             join([bundle.values for bundle in bundles]),

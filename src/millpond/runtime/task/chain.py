@@ -7,6 +7,10 @@ from collections.abc import Callable
 from millpond.datastream.functions import Function
 from millpond.plan.graph import Exchange, OperatorKind
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
+from millpond.runtime.task.broadcast_operator import (
+    BroadcastProcessOperator,
+    KeyedBroadcastProcessOperator,
+)
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.codec import freeze_all
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
@@ -26,6 +30,8 @@ _OPERATORS: dict[OperatorKind, Callable[..., Operator]] = {
     **OPERATORS,
     OperatorKind.ASSIGN_WATERMARKS: WatermarkOperator,
     OperatorKind.WINDOW: window_operator,
+    OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
+    OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
 }
 
 
@@ -66,6 +72,12 @@ class OperatorChain:
         for operator in reversed(self.operators.values()):
             keyed = self.task.keyed and operator is self.root
             operator.open(self._context(operator.plan, keyed))
+
+    @property
+    def has_state(self) -> bool:
+        """True if what the root remembers goes on in the next batch."""
+        kept = isinstance(self.root, (WatermarkOperator, BroadcastProcessOperator))
+        return self.task.keyed or kept
 
     def close(self) -> None:
         for operator in self.operators.values():

@@ -174,6 +174,10 @@ class TaskRuntimeContext(RuntimeContext):
     def get_column_state(self, state_descriptor: Any) -> Any:
         return self._handle(state_descriptor)
 
+    def keyed_state(self, descriptor: StateDescriptor) -> Any:
+        """The handle of a state of any kind."""
+        return self._handle(descriptor)
+
     def _handle(self, descriptor: StateDescriptor) -> Any:
         if not self._keyed:
             raise ProgramError(

@@ -205,9 +205,12 @@ def rows_of_level(rows: Iterable[Row], level: int) -> tuple[list[Row], dict[int,
     return passed, groups
 
 
-def merge(frames: Iterable[Frame], input_of: Callable[[Frame], int]) -> Bundle | None:
+def merge(
+    frames: Iterable[Frame], input_of: Callable[[Frame], int], later_input_first: bool = False
+) -> Bundle | None:
     """All records of the frames of one label, in the order of their places; None if there are none.
-    `input_of` says which input the records of a frame belong to."""
+    `input_of` says which input the records of a frame belong to. `later_input_first`: at the same instant
+    records of input 1 come before those of input 0."""
     ordered = sorted(frames, key=lambda f: (f.target, f.source_task, f.part, f.number))
     ordered = [frame for frame in ordered if len(frame.bundle)]
     if not ordered:
@@ -216,10 +219,14 @@ def merge(frames: Iterable[Frame], input_of: Callable[[Frame], int]) -> Bundle |
         frame.bundle.inputs = input_of(frame)
     bundle = Bundle.joined([frame.bundle for frame in ordered])
     runs = {(frame.target, frame.source_task, frame.part) for frame in ordered}
-    return bundle if len(runs) == 1 else bundle.reordered(_order(bundle))
+    if len(runs) == 1:
+        return bundle
+    return bundle.reordered(_order(bundle, later_input_first))
 
 
-def _order(bundle: Bundle) -> Numbers:
+def _order(bundle: Bundle, later_input_first: bool) -> Numbers:
     """Sorts by place; where places are equal, runs keep their order."""
-    columns = (bundle.sequences, bundle.phases, bundle.clocks)
+    columns: list[int | Numbers] = [bundle.sequences, bundle.phases, bundle.clocks]
+    if later_input_first and isinstance(bundle.inputs, list):
+        columns.insert(2, -numpy.array(bundle.inputs, numpy.int64))
     return numpy.lexsort([column for column in columns if not isinstance(column, int)])

@@ -19,6 +19,7 @@ from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.runtime.task import changelog, codec
 from millpond.runtime.task.batch import LanePlan, SplitPlan
+from millpond.runtime.task.broadcast_operator import BroadcastProcessOperator
 from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
 from millpond.runtime.task.chain import OperatorChain
 from millpond.runtime.task.changelog import CachedState, LogStore
@@ -41,7 +42,7 @@ from millpond.runtime.task.key_groups import subtask_of
 from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.operators import user_error
 from millpond.runtime.task.record_columns import Values
-from millpond.runtime.task.router import Router
+from millpond.runtime.task.router import Router, derives_keys
 from millpond.runtime.task.task_valve import advance
 from millpond.runtime.task.tasks import AnyTask, make_task
 from millpond.runtime.task.timers import earliest
@@ -184,7 +185,7 @@ class JobHost:
         self.in_last_batch = control.last_batch
         subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
         task = self._task(plan, subtask if plan.keyed else number)
-        if not plan.keyed and not isinstance(task.chain.root, WatermarkOperator):
+        if not task.chain.has_state:
             with _reset_on_failure(task):
                 return self._run_task(task, KeyGroupState(number), number, frames, control)
         where = f"state of operator '{task.chain.root.name}', key group {number}"
@@ -215,11 +216,15 @@ class JobHost:
         self._resume_watermarks(chain, state, now_ms)
         task.advance_processing_time(now_ms)
         exchanges = self.plan.exchanges
-        bundle = merge(frames, lambda frame: exchanges[frame.target].input_index)
+        bundle = merge(
+            frames,
+            lambda frame: exchanges[frame.target].input_index,
+            later_input_first=isinstance(chain.root, BroadcastProcessOperator),
+        )
         if bundle is not None:
-            if plan.keyed and bundle.keys is None:
-                selector = exchanges[plan.inputs[0].exchange].key_selector
-                bundle.keys = keys_in(bundle.values, selector)
+            exchange = exchanges[plan.inputs[0].exchange]
+            if plan.keyed and bundle.keys is None and derives_keys(plan, exchange):
+                bundle.keys = keys_in(bundle.values, exchange.key_selector)
             task.run(bundle, end_clock)
         task.advance_watermark(end_clock)
         task.advance_processing_time(now_ms, after_records=True)

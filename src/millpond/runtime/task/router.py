@@ -130,10 +130,11 @@ class Router:
         return numpy.arange(first, first + len(bundle), dtype=numpy.int64)
 
     def add_frame(
-        self, level: int, target: int, label: int, part: Part, number: int, bundle: Bundle
+        self, level: int, target: int, labels: list[int], part: Part, number: int, bundle: Bundle
     ) -> None:
-        frame = Frame(target, self._task.id, part, number, bundle)
-        self._rows.append((level, label, encode_frame(frame)))
+        """The same frame for each of these labels."""
+        blob = encode_frame(Frame(target, self._task.id, part, number, bundle))
+        self._rows.extend((level, label, blob) for label in labels)
 
     @property
     def frame_records(self) -> int:
@@ -159,7 +160,7 @@ class _Outlet:
         """Empty, and the next frame of every label is its first."""
         self._pending: list[tuple[Bundle, int | Numbers | None]] = []
         self._count = 0
-        self._numbers: dict[tuple[int, Part], int] = {}
+        self._numbers: dict[tuple[int | None, Part], int] = {}
 
     def send(self, bundle: Bundle) -> None:
         keys, labels = self._choose(bundle.values)
@@ -180,10 +181,7 @@ class _Outlet:
         pending, self._pending, self._count = self._pending, [], 0
         bundle = Bundle.joined([bundle for bundle, _ in pending])
         chosen = [labels for _, labels in pending]
-        if chosen[0] is None:
-            for label in range(len(self._labels)):
-                self._add(label, bundle)
-        elif isinstance(chosen[0], int):  # it depends on the part only, so it is the same for all
+        if chosen[0] is None or isinstance(chosen[0], int):  # it depends on the part only
             self._add(chosen[0], bundle)
         else:
             self._scatter(bundle, numpy.concatenate(chosen))  # type: ignore[arg-type]
@@ -198,15 +196,15 @@ class _Outlet:
                 self._add(label, ordered.piece(start, end))
                 start = end
 
-    def _add(self, label: int, bundle: Bundle) -> None:
+    def _add(self, label: int | None, bundle: Bundle) -> None:
+        """Frames for a label; None: for every one."""
+        labels = self._labels if label is None else [self._labels[label]]
         limit = self._router.frame_records
         for start in range(0, len(bundle), limit):
             piece = bundle if len(bundle) <= limit else bundle.piece(start, start + limit)
             number = self._numbers.get((label, self._part), 0)
             self._numbers[label, self._part] = number + 1
-            self._router.add_frame(
-                self._level, self._target, self._labels[label], self._part, number, piece
-            )
+            self._router.add_frame(self._level, self._target, labels, self._part, number, piece)
 
 
 def _key_chooser(selector: Any, max_parallelism: int) -> Choose:

@@ -1,0 +1,172 @@
+"""Two streams for one function: connected, or one of them broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.datastream.functions import (
+    BroadcastProcessFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    Function,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeySelector,
+    RuntimeContext,
+)
+from millpond.datastream.state import MapStateDescriptor
+from millpond.errors import ProgramError
+from millpond.plan.graph import OperatorKind
+
+if TYPE_CHECKING:
+    from millpond.datastream.data_stream import DataStream
+
+
+class ConnectedStreams:
+    """Two streams, possibly of different types, for a function that sees both."""
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        if stream1._environment is not stream2._environment:
+            raise ProgramError("Only streams of the same environment can be connected.")
+        if stream1.is_keyed != stream2.is_keyed:
+            raise ProgramError(
+                "connect needs two keyed streams or two streams without a key; key_by both, with "
+                "keys of the same type."
+            )
+        self.stream1 = stream1
+        self.stream2 = stream2
+
+    @property
+    def _keyed(self) -> bool:
+        return self.stream1.is_keyed
+
+    def key_by(
+        self,
+        key_selector1: Callable[[Any], Any] | KeySelector,
+        key_selector2: Callable[[Any], Any] | KeySelector,
+        key_type: TypeInformation | Any = None,
+    ) -> ConnectedStreams:
+        return ConnectedStreams(
+            self.stream1._values().key_by(key_selector1, key_type),
+            self.stream2._values().key_by(key_selector2, key_type),
+        )
+
+    def map(self, func: CoMapFunction, output_type: TypeInformation | Any = None) -> DataStream:
+        if not isinstance(func, CoMapFunction):
+            raise TypeError(f"map on connected streams takes a CoMapFunction, not {func!r}")
+        return self._add(OperatorKind.CO_MAP, "Co-Map", func, output_type)
+
+    def flat_map(
+        self, func: CoFlatMapFunction, output_type: TypeInformation | Any = None
+    ) -> DataStream:
+        if not isinstance(func, CoFlatMapFunction):
+            raise TypeError(
+                f"flat_map on connected streams takes a CoFlatMapFunction, not {func!r}"
+            )
+        return self._add(OperatorKind.CO_FLAT_MAP, "Co-Flat Map", func, output_type)
+
+    def process(
+        self,
+        func: CoProcessFunction | KeyedCoProcessFunction,
+        output_type: TypeInformation | Any = None,
+    ) -> DataStream:
+        expected = KeyedCoProcessFunction if self._keyed else CoProcessFunction
+        if not isinstance(func, expected):
+            raise TypeError(
+                f"process on these connected streams takes a {expected.__name__}, not "
+                f"{type(func).__name__}"
+            )
+        if self._keyed:
+            return self._add(OperatorKind.KEYED_CO_PROCESS, "KEYED CO-PROCESS", func, output_type)
+        return self._add(OperatorKind.CO_PROCESS, "CO-PROCESS", func, output_type)
+
+    def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
+        return _two_inputs(self.stream1, self.stream2, kind, name, function, output_type)
+
+
+@dataclass
+class BroadcastOperation(Function):
+    """A broadcast function with the states it may ask for."""
+
+    function: BroadcastProcessFunction | KeyedBroadcastProcessFunction
+    descriptors: tuple[MapStateDescriptor, ...]
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.function.open(runtime_context)
+
+    def close(self) -> None:
+        self.function.close()
+
+
+class BroadcastStream:
+    """A stream whose records every subtask gets, to keep what they say in broadcast state. Made by
+    `stream.broadcast(descriptor)`; `other_stream.connect(it)` connects it."""
+
+    def __init__(self, input_stream: DataStream, *descriptors: MapStateDescriptor) -> None:
+        for descriptor in descriptors:
+            if not isinstance(descriptor, MapStateDescriptor):
+                raise TypeError(
+                    f"broadcast takes MapStateDescriptors, not {type(descriptor).__name__}"
+                )
+            if descriptor.ttl_config is not None:
+                raise ProgramError(
+                    f"Broadcast state '{descriptor.name}' cannot have a time to live: its copies would "
+                    "differ. Remove entries in process_broadcast_element."
+                )
+        names = [descriptor.name for descriptor in descriptors]
+        if len(set(names)) < len(names):
+            raise ProgramError(f"Two broadcast states have the same name: {names}.")
+        self.input_stream = input_stream
+        self.broadcast_state_descriptors = descriptors
+
+
+class BroadcastConnectedStream:
+    """A stream, keyed or not, and a broadcast one."""
+
+    def __init__(self, non_broadcast_stream: DataStream, broadcast_stream: BroadcastStream) -> None:
+        self.non_broadcast_stream = non_broadcast_stream
+        self.broadcast_stream = broadcast_stream
+
+    def process(
+        self,
+        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
+        output_type: TypeInformation | Any = None,
+    ) -> DataStream:
+        keyed = self.non_broadcast_stream.is_keyed
+        expected = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
+        if not isinstance(func, expected):
+            raise TypeError(
+                f"process on a {'keyed ' if keyed else ''}stream connected with a broadcast stream takes "
+                f"a {expected.__name__}, not {type(func).__name__}"
+            )
+        kind = OperatorKind.KEYED_BROADCAST_PROCESS if keyed else OperatorKind.BROADCAST_PROCESS
+        return _two_inputs(
+            self.non_broadcast_stream,
+            self.broadcast_stream.input_stream,
+            kind,
+            "KEYED BROADCAST PROCESS" if keyed else "BROADCAST PROCESS",
+            BroadcastOperation(func, self.broadcast_stream.broadcast_state_descriptors),
+            output_type,
+        )
+
+
+def _two_inputs(
+    stream1: DataStream,
+    stream2: DataStream,
+    kind: OperatorKind,
+    name: str,
+    function: Any,
+    output_type: Any,
+) -> DataStream:
+    if stream1._environment is not stream2._environment:
+        raise ProgramError("Only streams of the same environment can be connected.")
+    inputs = [
+        replace(edge, input_index=index)
+        for index, stream in enumerate((stream1, stream2))
+        for edge in stream._edges
+    ]
+    return stream1._values()._result_of(kind, name, function, inputs, to_type_info(output_type))

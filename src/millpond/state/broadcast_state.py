@@ -1,0 +1,84 @@
+"""Broadcast state: a map that every key group (or subtask) has, each its own copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from millpond.datastream.state import BroadcastState, MapStateDescriptor, StateKind
+from millpond.errors import ProgramError, TypeMismatchError
+from millpond.runtime.task.codec import freeze, thaw
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.tables import MapTable
+
+PREFIX = "_broadcast."
+_OWNER = None  # the table has one key
+
+
+class BroadcastStateHandle(BroadcastState[Any, Any]):
+    def __init__(self, descriptor: MapStateDescriptor) -> None:
+        self._descriptor = descriptor
+        self._check_key = descriptor.key_type_info.check()
+        self._check_value = descriptor.type_info.check()
+        self._table = MapTable()
+
+    def bind(self, state: KeyGroupState) -> None:
+        self._table = state.table(PREFIX + self._descriptor.name, StateKind.MAP)
+
+    def _entries(self) -> dict[Any, Any]:
+        return self._table.data.get(_OWNER, {})
+
+    def get(self, key: Any) -> Any:
+        return thaw(self._entries().get(key))
+
+    def contains(self, key: Any) -> bool:
+        return key in self._entries()
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return [(key, thaw(value)) for key, value in self._entries().items()]
+
+    def keys(self) -> Iterable[Any]:
+        return list(self._entries())
+
+    def values(self) -> Iterable[Any]:
+        return [thaw(value) for value in self._entries().values()]
+
+    def is_empty(self) -> bool:
+        return not self._entries()
+
+    def put(self, key: Any, value: Any) -> None:
+        key, value = self._conform(self._check_key, key), self._conform(self._check_value, value)
+        self._table.put(_OWNER, key, freeze(value))
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._table.remove(_OWNER, key)
+
+    def clear(self) -> None:
+        self._table.clear(_OWNER)
+
+    def _conform(self, check: Callable[[Any], Any] | None, value: Any) -> Any:
+        if check is None:
+            return value
+        try:
+            return check(value)
+        except TypeMismatchError as mismatch:
+            raise TypeMismatchError(
+                f"broadcast state '{self._descriptor.name}': {mismatch}"
+            ) from None
+
+
+class ReadOnlyBroadcastStateHandle(BroadcastStateHandle):
+    def _refuse(self, *_: Any) -> Any:
+        raise ProgramError(
+            f"Broadcast state '{self._descriptor.name}' is read-only here: it changes in "
+            "process_broadcast_element only, where all subtasks do the same."
+        )
+
+    put: Any = _refuse
+    put_all: Any = _refuse
+    remove: Any = _refuse
+    clear: Any = _refuse
