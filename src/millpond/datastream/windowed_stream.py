@@ -39,6 +39,21 @@ if TYPE_CHECKING:
     from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
+class _WithoutState:
+    """The context of a function that combines elements: it is called whenever that is convenient."""
+
+    def __init__(self, context: RuntimeContext) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        if name.endswith("_state"):
+            raise ProgramError(
+                "The reduce or aggregate function of a window has no state of its own: keep it in the "
+                "accumulator, or in a ProcessWindowFunction (context.global_state())."
+            )
+        return getattr(self._context, name)
+
+
 @dataclass
 class WindowOperation(Function):
     """All that the window operator needs to know."""
@@ -54,7 +69,9 @@ class WindowOperation(Function):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         for function in self._functions():
-            function.open(runtime_context)
+            combines = function is not self.window_function()
+            context: Any = _WithoutState(runtime_context) if combines else runtime_context
+            function.open(context)
 
     def close(self) -> None:
         for function in self._functions():

@@ -17,7 +17,7 @@ from millpond.datastream.window.assigners import event_time
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.codec import thaw
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
-from millpond.runtime.task.window_operator import Stamped, WindowOperator
+from millpond.runtime.task.window_operator import Stamped, WindowOperator, at_rest
 from millpond.state.key_group_state import KeyGroupState
 
 
@@ -77,12 +77,12 @@ class AlignedWindowOperator(WindowOperator):
     def _add_late(self, key: Any, starts: range, watermark: int) -> list[Stamped]:
         """Some windows of the element have ended: those that are still kept fire again."""
         results: list[Stamped] = []
-        for start in starts:
-            ended_at = start + self._size - 1
-            if ended_at > watermark:
-                self._set_timer(key, start)
-                break
-            if ended_at + self._lateness > watermark:
+        last = self._size - 1
+        to_come = next((start for start in starts if start + last > watermark), None)
+        if to_come is not None:
+            self._set_timer(key, to_come)
+        for start in reversed(starts):  # the newest first, as the assigner lists them
+            if start + last <= watermark < start + last + self._lateness:
                 self._fire(key, start, results)
                 self._set_cleanup(key, start)
         return results
@@ -121,7 +121,7 @@ class AlignedWindowOperator(WindowOperator):
             return
         end = start + self._size
         for value in self._call(key, (start, end), TimeWindow(start, end), elements):
-            results.append((value, end - 1))
+            results.append((at_rest(value), end - 1))
 
     def _end(self, key: Any, start: int) -> None:
         """A window is over for good: drop the panes that no later one needs, and its own state."""

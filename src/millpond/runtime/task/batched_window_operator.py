@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy
 
+from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.datastream.window import TimeWindow
 from millpond.datastream.window.assigners import event_time
+from millpond.errors import ProgramError
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.combining import Combining
 from millpond.runtime.task.context import TaskRuntimeContext
 from millpond.runtime.task.placed_results import PlacedResults
 from millpond.runtime.task.window_operator import WindowOperator
+from millpond.runtime.task.window_state import WindowStateStore
 from millpond.state.key_group_state import KeyGroupState
 
 
@@ -59,23 +62,43 @@ class BatchedWindowOperator(WindowOperator):
 
     # --- for the kinds of windows ----------------------------------------------------------------
 
-    def _reject_at(self, bundle: Bundle, position: int) -> None:
+    def _times(self, bundle: Bundle, room: int) -> Numbers:
+        """The timestamps of elements; raises if one has none. `room` can be added without overflow."""
+        timestamps = bundle.timestamps
+        if timestamps is None or isinstance(timestamps, list):
+            each = bundle.each_timestamp() if timestamps is not None else [None]
+            for value, timestamp in zip(bundle.open_values(), each, strict=False):
+                if timestamp is None:
+                    self._event_time_of(value, None)
+        times = numpy.asarray(timestamps, numpy.int64)
+        smallest = int(times.argmin())
+        if times[smallest] == MIN_TIMESTAMP:
+            self._event_time_of(bundle.open_values()[smallest], None)
+        # Python's integers have no end.
+        return times if times.max() <= MAX_TIMESTAMP - 2 * room else times.astype(object)
+
+    def _event_time_of(self, value: Any, timestamp: int | None) -> int:
+        try:
+            return event_time(timestamp)
+        except ProgramError as problem:
+            raise self.failed(problem, self.action, value) from None
+
+    def _reject_at(self, bundle: Bundle, position: int, value: Any) -> None:
         """An element that no window takes any more."""
         tag = self._operation.late_data_tag
         if tag is None:
             self._late.inc()
             return
         timestamps: Any = bundle.timestamps
-        self._emitted.add_side_at(
-            tag, bundle.values[position], int(timestamps[position]), bundle.place(position)
-        )
+        self._emitted.add_side_at(tag, value, int(timestamps[position]), bundle.place(position))
 
-    def _emit_windows(self, ended: Iterable[tuple[int, int, Any, Any]]) -> None:
+    def _emit_windows(self, ended: Iterable[tuple[int, int, Any, Any]], is_over: bool) -> None:
         """Call the function for windows, (start, end, key, content), in the order of their ends. While it
-        runs the clock is where they end."""
+        runs the clock is where they end. `is_over`: they are not kept for late elements."""
         clock, context = self.clock, self._window_context
         call, result, add = self._caller, self._combining.result, self._emitted.add
         current, in_scope = clock.current, self._scope.current
+        has_clear, prefixes = self._has_clear, self._scope.prefixes
         key, namespace, window = None, (0, 0), TimeWindow(0, 0)
         try:
             for start, end, key, content in ended:
@@ -88,14 +111,7 @@ class BatchedWindowOperator(WindowOperator):
                 current.key = key
                 in_scope.key = (key, namespace)
                 add(call(key, window, context, [result(content)]) or (), end - 1)
+                if is_over and (has_clear or WindowStateStore.PREFIX in prefixes):
+                    self._clear_function(key, namespace, window)
         except Exception as problem:
             raise self.failed(problem, f"the window {window} for key {key!r}", None) from None
-
-
-def event_times(timestamps: list[int | None] | Numbers | None) -> Numbers:
-    """The timestamps of elements; raises if one has none."""
-    if timestamps is None or (isinstance(timestamps, list) and None in timestamps):
-        event_time(None)
-    times = numpy.asarray(timestamps, numpy.int64)
-    event_time(int(times.min()))
-    return times

@@ -96,6 +96,11 @@ def stable_hash(key: Any) -> int:
     )
 
 
+def order_of(key: Any) -> tuple[int, str, str]:
+    """Sorts keys in the same way everywhere."""
+    return stable_hash(key), type(key).__name__, repr(key)
+
+
 def key_group_of(key: Any, max_parallelism: int) -> int:
     return murmur_mix(stable_hash(key)) % max_parallelism
 

@@ -15,22 +15,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import chain, repeat
 from math import gcd
 from typing import Any
 
 import numpy
 
+from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.state import StateKind
 from millpond.datastream.window import TimeWindow
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
-from millpond.runtime.task.batched_window_operator import BatchedWindowOperator, event_times
+from millpond.runtime.task.batched_window_operator import BatchedWindowOperator
 from millpond.runtime.task.bundle import Bundle, Place
 from millpond.runtime.task.codec import freeze, thaw, thaw_all
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.context import TaskClock
-from millpond.runtime.task.sliding_total import SlidingTotals
+from millpond.runtime.task.sliding_total import SlidingTotal, SlidingTotals
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING
 
@@ -60,14 +61,20 @@ class PaneWindowOperator(BatchedWindowOperator):
     # --- elements --------------------------------------------------------------------------------
 
     def take(self, bundle: Bundle) -> None:
-        times, last = event_times(bundle.timestamps), self._size - 1
+        times, last = self._times(bundle, self._size), self._size - 1
         since = (times - self._offset) % self._slide
         last_starts = times - since
         # Where the slide is larger than the size, there is room between windows.
         outside = since >= self._size
-        too_late = numpy.where(outside, times, last_starts + last) + self._lateness <= bundle.clocks
-        for position in numpy.flatnonzero(too_late).tolist():
-            self._reject_at(bundle, position)
+        late = self._lateness
+        over = (
+            numpy.maximum(bundle.clocks, MIN_TIMESTAMP + late) - late
+        )  # what is not kept any more
+        too_late = numpy.where(outside, times, last_starts + last) <= over
+        if too_late.any():
+            values = bundle.open_values()
+            for position in numpy.flatnonzero(too_late).tolist():
+                self._reject_at(bundle, position, values[position])
         first_starts = last_starts - (last - since) // self._slide * self._slide
         if outside.any() or too_late.any():
             kept = numpy.flatnonzero(~outside & ~too_late)
@@ -124,18 +131,30 @@ class PaneWindowOperator(BatchedWindowOperator):
         """Windows of the element that have fired and are still kept fire again."""
         clock, _, _ = place
         self._forget_total(key, pane)
-        for start in starts:
-            last = start + self._size - 1
-            if last <= clock < last + self._lateness:
-                self._emit_again(start, key, place)
+        last, late = self._size - 1, self._lateness
+        again = [start for start in starts if start + last <= clock < start + last + late]
+        if again:
+            contents = self._contents_of(key, again)
+            for start in reversed(again):  # the newest first, as the assigner lists them
+                self._emit_again(start, key, contents[start], place)
 
-    def _emit_again(self, start: int, key: Any, place: Place) -> None:
+    def _contents_of(self, key: Any, starts: list[int]) -> dict[int, Any]:
+        """What windows hold for one key that has content in all of them."""
+        total, done = SlidingTotal(), starts[0]
+        contents = {}
+        for start in starts:
+            for pane, content in self._panes_of(key, range(done, start + self._size, self._pane)):
+                total.add(pane, content, self._merge)
+            done = start + self._size
+            contents[start] = total.total(start, self._merge)
+        return contents
+
+    def _emit_again(self, start: int, key: Any, content: Any, place: Place) -> None:
         namespace = (start, start + self._size)
         window = TimeWindow(*namespace)
         self.clock.current.key = key
         try:
-            content = self._combining.result(self._content_of(key, start))
-            results = self._call(key, namespace, window, [content])
+            results = self._call(key, namespace, window, [self._combining.result(content)])
             self._emitted.add_at(results, window.max_timestamp(), place)
         except Exception as problem:
             raise self.failed(problem, f"the window {window} for key {key!r}", None) from None
@@ -143,18 +162,20 @@ class PaneWindowOperator(BatchedWindowOperator):
     # --- the end of windows ----------------------------------------------------------------------
 
     def fire(self, watermark: int) -> None:
-        passed, late = self.clock.watermark, self._lateness
-        starts = self._first_start_after(passed), self._first_start_after(passed - late)
-        if starts[0] + self._size - 1 > watermark and starts[1] + self._size - 1 + late > watermark:
+        passed, last, late = self.clock.watermark, self._size - 1, self._lateness
+        first_end, first_over = map(self._first_start_after, (passed, passed - late))
+        if first_end + last > watermark and first_over + last + late > watermark:
             return
         panes = sorted(self._open.keys() | self._table.data.keys())
-        for start in self._windows(panes, starts[0], watermark):
+        over = self._windows(panes, first_over, watermark - late) if late else iter(())
+        next_over = next(over, None)
+        for start in self._windows(panes, first_end, watermark):
+            while next_over is not None and next_over + late <= start:
+                self._clear_windows(next_over)
+                next_over = next(over, None)
             self._fire(start, panes)
-        if self._has_own_state():
-            for start in self._windows(panes, starts[1], watermark - late):
-                namespace = (start, start + self._size)
-                for key in self._contents(start):
-                    self._clear_function(key, namespace, TimeWindow(*namespace))
+        for start in () if next_over is None else chain([next_over], over):
+            self._clear_windows(start)
         for pane in panes:
             last_start = pane - (pane - self._offset) % self._slide
             if last_start + self._size - 1 + late > watermark:
@@ -185,7 +206,21 @@ class PaneWindowOperator(BatchedWindowOperator):
     def _fire(self, start: int, panes: list[int]) -> None:
         end = start + self._size
         contents = self._totals(start, panes) if self._keeps_totals else self._contents(start)
-        self._emit_windows(zip(repeat(start), repeat(end), contents, contents.values()))
+        self._emit_windows(
+            zip(repeat(start), repeat(end), contents, contents.values()), is_over=not self._lateness
+        )
+
+    def _clear_windows(self, start: int) -> None:
+        """Windows that begin at `start` are not even kept for late elements any more."""
+        if self._has_own_state():
+            namespace = (start, start + self._size)
+            self.clock.watermark = max(self.clock.watermark, namespace[1] - 1 + self._lateness)
+            keys: dict[Any, None] = {}
+            for pane in range(*namespace, self._pane):
+                keys.update(dict.fromkeys(self._table.data.get(pane, ())))
+                keys.update(dict.fromkeys(self._open.get(pane, ())))
+            for key in keys:
+                self._clear_function(key, namespace, TimeWindow(*namespace))
 
     def _contents(self, start: int) -> dict[Any, Any]:
         """What the window holds for each key, put together from its panes."""
@@ -206,16 +241,9 @@ class PaneWindowOperator(BatchedWindowOperator):
         at_rest = {**(stored or _NOTHING), **{key: freeze(opened[key]) for key in opened}}
         return {key: thaw(content) for key, content in at_rest.items()}
 
-    def _content_of(self, key: Any, start: int) -> Any:
-        """What the window holds for one key that has content in it."""
-        total: Any = MISSING
-        for _, content in self._panes_of(key, start):
-            total = thaw(content) if total is MISSING else self._merge(total, thaw(content))
-        return total
-
-    def _panes_of(self, key: Any, start: int) -> Iterator[tuple[int, Any]]:
-        """The panes of a window that have content for a key, and the content at rest."""
-        for pane in range(start, start + self._size, self._pane):
+    def _panes_of(self, key: Any, panes: range) -> Iterator[tuple[int, Any]]:
+        """The panes that have content for a key, and the content at rest."""
+        for pane in panes:
             content = self._open.get(pane, _NOTHING).get(key, MISSING)
             if content is MISSING:
                 content = self._table.data.get(pane, _NOTHING).get(key, MISSING)
@@ -235,9 +263,9 @@ class PaneWindowOperator(BatchedWindowOperator):
 
     def _totals(self, start: int, panes: list[int]) -> dict[Any, Any]:
         totals = self._derived.get(_PANES)
-        if totals is None:
-            totals = self._derived[_PANES] = SlidingTotals(self._merge)
         end = start + self._size
+        if totals is None or totals.end >= end:  # a batch that is run again finds them too far
+            totals = self._derived[_PANES] = SlidingTotals(self._merge)
         for pane in panes[bisect_left(panes, max(start, totals.end)) : bisect_left(panes, end)]:
             opened, stored = self._open.get(pane, _NOTHING), self._table.data.get(pane, _NOTHING)
             for key, content in stored.items():
@@ -253,7 +281,8 @@ class PaneWindowOperator(BatchedWindowOperator):
         totals = self._derived.get(_PANES)
         if totals is not None and pane < totals.end:
             totals.remove(key)
-            for own, content in self._panes_of(key, totals.end - self._size):
+            window = range(totals.end - self._size, totals.end, self._pane)
+            for own, content in self._panes_of(key, window):
                 totals.add(key, own, content)
 
     def _rest(self) -> None:

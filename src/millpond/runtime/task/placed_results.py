@@ -71,7 +71,7 @@ class _Output:
     def bundle(self, watermark: int) -> Bundle:
         values, timestamps = self.values, numpy.array(self.timestamps, numpy.int64)
         # As timers: event time passes through the end of a window, and its place is just before.
-        clocks = numpy.maximum(timestamps, watermark + 1) - 1
+        clocks = numpy.maximum(timestamps - 1, watermark)
         sequences = numpy.zeros(len(values), numpy.int64)
         if not self._places:
             return Bundle(values, timestamps, clocks, PHASE_EVENT_TIMER, sequences)

@@ -12,13 +12,12 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from millpond.datastream.state import StateKind
-from millpond.datastream.window import TimeWindow
-from millpond.runtime.task.batched_window_operator import BatchedWindowOperator, event_times
+from millpond.runtime.task.batched_window_operator import BatchedWindowOperator
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.codec import freeze, thaw, thaw_all
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.context import TaskRuntimeContext
-from millpond.runtime.task.key_groups import stable_hash
+from millpond.runtime.task.key_groups import order_of
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING
 
@@ -74,7 +73,7 @@ class SessionWindowOperator(BatchedWindowOperator):
     # --- elements --------------------------------------------------------------------------------
 
     def take(self, bundle: Bundle) -> None:
-        times = event_times(bundle.timestamps)
+        times = self._times(bundle, self._gap or 0)
         values = bundle.open_values()
         value = None
         added, opened, over = self._combining.added, self._open, self._over
@@ -106,7 +105,7 @@ class SessionWindowOperator(BatchedWindowOperator):
                     session.at_rest = None
                     continue
                 if not self._take_among_several(key, start, end, clock, value):
-                    self._reject_at(bundle, position)
+                    self._reject_at(bundle, position, value)
         except Exception as problem:
             raise self.failed(problem, self.action, value) from None
 
@@ -179,11 +178,8 @@ class SessionWindowOperator(BatchedWindowOperator):
         self._over = []
         over.sort(key=_end_of_window)
         if len(set(map(_end_of_window, over))) < len(over):  # however batches are cut
-            over.sort(key=lambda window: (window[1], stable_hash(window[2])))
-        self._emit_windows(over)
-        if self._has_own_state():
-            for start, end, key, _ in over:
-                self._clear_function(key, (start, end), TimeWindow(start, end))
+            over.sort(key=lambda window: (window[1], order_of(window[2])))
+        self._emit_windows(over, is_over=True)
 
     def _close(self, key: Any, sessions: list[_Session], clock: int) -> None:
         """Sessions that have ended at `clock` take no more elements."""

@@ -13,10 +13,14 @@ from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.runtime.task.codec import freeze, thaw
-from millpond.runtime.task.key_groups import stable_hash
+from millpond.runtime.task.key_groups import order_of
 from millpond.state.tables import MISSING
 
 Merge = Callable[[Any, Any], Any]
+
+
+def _order(own: tuple[Any, SlidingTotal]) -> Any:
+    return own[1].order
 
 
 class SlidingTotals:
@@ -25,14 +29,15 @@ class SlidingTotals:
     def __init__(self, merge: Merge) -> None:
         self.end = MIN_TIMESTAMP  # panes before that are in
         self._merge = merge
-        self._totals: dict[Any, _SlidingTotal] = {}
+        self._totals: dict[Any, SlidingTotal] = {}
         self._is_sorted = True
 
     def add(self, key: Any, pane: int, content: Any) -> None:
         """Content at rest of the next pane of a key."""
         total = self._totals.get(key)
         if total is None:
-            total = self._totals[key] = _SlidingTotal()
+            total = self._totals[key] = SlidingTotal()
+            total.order = order_of(key)
             self._is_sorted = False
         total.add(pane, content, self._merge)
 
@@ -42,7 +47,7 @@ class SlidingTotals:
     def of_window(self, start: int) -> dict[Any, Any]:
         """key -> the total of its panes from `start` on, in an order that depends on the keys alone."""
         if not self._is_sorted:
-            self._totals = dict(sorted(self._totals.items(), key=lambda own: stable_hash(own[0])))
+            self._totals = dict(sorted(self._totals.items(), key=_order))
             self._is_sorted = True
         merge = self._merge
         found = {key: total.total(start, merge) for key, total in self._totals.items()}
@@ -51,12 +56,13 @@ class SlidingTotals:
         return found
 
 
-class _SlidingTotal:
+class SlidingTotal:
     """Of one key. Totals are kept frozen, because `merge` may change what it is given."""
 
-    __slots__ = ("_back", "_back_total", "_front")
+    __slots__ = ("_back", "_back_total", "_front", "order")
 
     def __init__(self) -> None:
+        self.order: Any = None
         self._front: list[tuple[int, Any]] = []  # the oldest last
         self._back: list[tuple[int, Any]] = []
         self._back_total: Any = MISSING

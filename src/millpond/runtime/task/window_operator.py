@@ -21,8 +21,9 @@ from millpond.datastream.window.assigners import MergingWindowAssigner, WindowAs
 from millpond.datastream.windowed_stream import WindowOperation
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
+from millpond.runtime.task.codec import freeze
 from millpond.runtime.task.context import FunctionContext, TaskClock, TaskRuntimeContext
-from millpond.runtime.task.operators import Handler, Operator
+from millpond.runtime.task.operators import Handler, Operator, is_tagged
 from millpond.runtime.task.window_state import (
     MergedWindows,
     Namespace,
@@ -39,6 +40,11 @@ _TRIGGER = "_trigger"
 Stamped = tuple[Any, int]  # a result and its timestamp
 
 
+def at_rest(result: Any) -> Any:
+    """Frozen, before the function goes on and may change it."""
+    return (result[0], freeze(result[1])) if is_tagged(result) else freeze(result)
+
+
 class WindowOperator(Operator):
     """Results carry the window's largest timestamp (C20), so handlers return (value, timestamp)."""
 
@@ -51,7 +57,7 @@ class WindowOperator(Operator):
         self._operation: WindowOperation = plan.function
         self._assigner: WindowAssigner[Any, Any] = self._operation.assigner
         self._trigger: Trigger[Any, Any] = self._operation.trigger
-        self._lateness: int = self._operation.allowed_lateness
+        self._lateness: int = min(self._operation.allowed_lateness, MAX_TIMESTAMP)
         self._event_time = self._assigner.is_event_time()
 
     def open(self, context: TaskRuntimeContext) -> None:
@@ -172,7 +178,7 @@ class WindowOperator(Operator):
             if content is not MISSING:
                 timestamp = window.max_timestamp()
                 for value in self._results(key, namespace, window, content):
-                    results.append((value, timestamp))
+                    results.append((at_rest(value), timestamp))
             self._scope.turn_to(key, place)
         if result.is_purge():
             self._content.clear()
@@ -235,6 +241,7 @@ class WindowOperator(Operator):
         return self._has_clear or WindowStateStore.PREFIX in self._scope.prefixes
 
     def _clear_function(self, key: Any, namespace: Namespace, window: Window) -> None:
+        self.clock.current.key = key
         self._window_context.turn_to(key, namespace, window)
         self._window_function.clear(self._window_context)
         self._scope.clear(WindowStateStore.PREFIX)

@@ -7,6 +7,9 @@ only the windows that stay open beyond the batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from millpond.runtime.task.batched_window_operator import BatchedWindowOperator
 from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.chain import OperatorChain
@@ -37,7 +40,7 @@ class WindowTask:
     def run(self, bundle: Bundle, end_clock: int) -> None:
         clock = self._clock
         bundle = bundle.within(min(clock.watermark, end_clock), end_clock)
-        self._root.take(bundle)
+        self._guarded(self._root.take, bundle)
         last = bundle.clocks if isinstance(bundle.clocks, int) else int(bundle.clocks[-1])
         self.advance_watermark(last)
 
@@ -45,16 +48,23 @@ class WindowTask:
         """Fire the windows that end up to `watermark`, then stand there."""
         clock = self._clock
         if watermark > clock.watermark:
-            self._root.fire(watermark)
+            self._guarded(self._root.fire, watermark)
             clock.watermark = watermark
 
     def advance_processing_time(self, processing_time_ms: int, after_records: bool = False) -> None:
         self._clock.processing_time_ms = processing_time_ms
 
+    def _guarded(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of the user raises is told with the operator's name."""
+        try:
+            return step(*arguments)
+        except Exception as problem:
+            raise self._root.failed(problem, self._root.action, None) from None
+
     def finish(self) -> None:
         """Bring what is still open to state, and send the results of this key group down the chain."""
         root = self._root
-        for tag, bundle in root.settle().bundles():
+        for tag, bundle in self._guarded(root.settle).bundles():
             if tag is None:
                 root.emit(bundle.with_values(root.checked(bundle.values)))
             elif tag in root.side_outputs:  # else: nobody reads this side output
