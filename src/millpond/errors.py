@@ -43,6 +43,10 @@ class CheckpointError(MillpondError):
     """A job folder cannot be used."""
 
 
+class SavepointError(CheckpointError):
+    """A savepoint cannot be written, read, or used by this program."""
+
+
 class CheckpointInUseError(CheckpointError):
     """Another running job owns this job folder."""
 

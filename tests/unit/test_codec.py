@@ -48,12 +48,18 @@ def frame_blob() -> bytes:
 
 def control_blob() -> bytes:
     start = Start([5, 6], {2: [(5, True), (6, False)]}, 5)
-    return encode_control(Control(99, start, [SplitEnd(2, 0, 7, True)], False))
+    return encode_control(Control(99, start, [SplitEnd(2, 0, 7, True)], False, "/savepoints/.s1"))
 
 
 def lane_blob() -> bytes:
     split = SplitPlan(1, 0, [[1, 2, 3]], False, {2: ("generator", 5, 90)})
-    return LanePlan(4, 0, 99, [split], {7: Start([5], {1: [(5, True)]}, 5)}, False).encode()
+    start = Start([5], {1: [(5, True)]}, 5)
+    return LanePlan(4, 0, 99, [split], {7: start}, False, "/savepoints/.s1").encode()
+
+
+def part_blob() -> bytes:
+    schemas = {"count": {"key": "string", "value": "int"}}
+    return codec.encode(BlobKind.SAVEPOINT_PART, (7, schemas, a_state().snapshot()))
 
 
 def a_state() -> KeyGroupState:
@@ -106,8 +112,9 @@ def column_state(committed: bool) -> KeyGroupState:
 
 BLOBS = {
     "frame.v4": frame_blob,
-    "control.v1": control_blob,
-    "lane.v1": lane_blob,
+    "control.v2": control_blob,
+    "lane.v2": lane_blob,
+    "part.v1": part_blob,
     "change.v2": change_blob,
     "snapshot.v2": lambda: codec.encode(BlobKind.SNAPSHOT, a_state().snapshot()),
     "columns-change.v2": lambda: codec.encode(BlobKind.CHANGE, column_state(False).changes()),
@@ -127,7 +134,8 @@ def test_blobs_of_earlier_days_can_still_be_read(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("frame", 1), ("frame", 2), ("frame", 3), ("change", 1)]
+    ("name", "version"),
+    [("frame", 1), ("frame", 2), ("frame", 3), ("change", 1), ("control", 1), ("lane", 1)],
 )
 def test_blob_of_a_format_that_is_gone_is_refused(name: str, version: int) -> None:
     stored = (GOLDEN / f"{name}.v{version}.bin").read_bytes()

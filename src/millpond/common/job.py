@@ -158,13 +158,13 @@ class JobClient(ABC):
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:
+        """Take a savepoint and end the job with it; the future has its path. With
+        `advance_to_end_of_event_time` all timers fire and windows close before."""
         raise UnsupportedFeatureError(
-            "JobClient.stop_with_savepoint: savepoints are not there yet. Set "
-            "execution.checkpointing.dir and cancel(); the job goes on from there when started again."
+            "JobClient.stop_with_savepoint: not with this kind of client."
         )
 
     def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
-        raise UnsupportedFeatureError(
-            "JobClient.trigger_savepoint: savepoints are not there yet. The folder named by "
-            "execution.checkpointing.dir always holds the newest consistent state."
-        )
+        """Take a savepoint while the job goes on; the future has its path. Without a directory it is below
+        execution.checkpointing.savepoint-dir."""
+        raise UnsupportedFeatureError("JobClient.trigger_savepoint: not with this kind of client.")

@@ -41,6 +41,19 @@ CHECKPOINT_DIR = Option(
 CHECKPOINT_RETAIN = Option(
     "millpond.checkpoint.retain-on-finish", False, "keep the job folder of a finished job"
 )
+SAVEPOINT_DIR = Option(
+    "execution.checkpointing.savepoint-dir", None, "folder for savepoints if none is named"
+)
+SAVEPOINT_PATH = Option(
+    "execution.state-recovery.path",
+    None,
+    "savepoint that a job starts from, if its job folder is new",
+)
+ALLOW_NON_RESTORED = Option(
+    "execution.state-recovery.ignore-unclaimed-state",
+    False,
+    "start from a savepoint although it has state of operators that the program does not have",
+)
 MAX_BATCH_RECORDS = Option(
     "millpond.batch.max-records", 2_000_000, "most records a source may give to one batch"
 )

@@ -97,7 +97,10 @@ class DataStream(Joinable):
 
     def uid(self, uid: str) -> DataStream:
         """A stable id, by which state is found again after the program changed."""
-        self._node.uid = uid
+        if self._source is None:
+            self._node.uid = uid
+        else:
+            self._source.uid, self._node.uid = uid, f"{uid}.watermarks"
         return self
 
     def set_uid_hash(self, uid_hash: str) -> DataStream:
@@ -352,6 +355,9 @@ class DataStream(Joinable):
         return DataStream(self._environment, [Edge(node.id, Exchange())], output_type)
 
     is_keyed = False
+    _source: Node | None = (
+        None  # if this is a source with its watermark strategy, which are one in Flink
+    )
 
     def _values(self) -> DataStream:
         """The stream without its keys."""

@@ -145,7 +145,9 @@ class StreamExecutionEnvironment(MissingMethods):
         if not isinstance(source, Source):
             raise TypeError(f"from_source takes a Source, not {type(source).__name__}")
         stream = self._source(source, source_name, type_info)
-        return stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed = stream.assign_timestamps_and_watermarks(watermark_strategy)
+        timed._source = stream._node
+        return timed
 
     def add_source(
         self,

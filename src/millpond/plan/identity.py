@@ -21,7 +21,7 @@ def checkpoint_identity(plan: JobPlan) -> dict[str, Any]:
             if task.keyed
         },
         "sources and stateful operators": [
-            (operators[op].uid, _layout(operators[op]), op, task.level, task.ordinal)
+            (operators[op].uid, state_layout(operators[op]), op, task.level, task.ordinal)
             for task in plan.tasks.values()
             for op in dict.fromkeys([task.root, *task.origins])
         ],
@@ -29,7 +29,7 @@ def checkpoint_identity(plan: JobPlan) -> dict[str, Any]:
     }
 
 
-def _layout(operator: OperatorPlan) -> str:
+def state_layout(operator: OperatorPlan) -> str:
     """How an operator's state is laid out: by its kind, and by what the operation says if that matters."""
     layout = getattr(operator.function, "state_layout", None)
     return operator.kind.value if layout is None else f"{operator.kind.value}: {layout()}"

@@ -185,14 +185,19 @@ def build_plan(
     parallelism: int,
     max_parallelism: int | None = None,
     batch_mode: bool = False,
+    saved_maxima: dict[str, int] | None = None,
 ) -> JobPlan:
-    """The physical plan of a validated graph."""
+    """The physical plan of a validated graph. `saved_maxima`: uid -> the max parallelism that a savepoint
+    has; it counts where the program sets none."""
     uids = operator_uids(graph)
     plan = JobPlan(name, batch_mode, parallelism, {}, {}, {}, {})
     for node in graph.nodes.values():
         own_parallelism = node.parallelism or parallelism
         own_maximum = (
-            node.max_parallelism or max_parallelism or default_max_parallelism(own_parallelism)
+            node.max_parallelism
+            or max_parallelism
+            or (saved_maxima or {}).get(uids[node.id])
+            or default_max_parallelism(own_parallelism)
         )
         if node.kind is OperatorKind.SINK:
             assert node.sink_kind is not None

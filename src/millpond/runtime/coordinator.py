@@ -20,15 +20,18 @@ from millpond.plan.physical import JobPlan
 from millpond.runtime.alignment import Alignment
 from millpond.runtime.batch_size import BatchSizer
 from millpond.runtime.job_folder import JobFolder
+from millpond.runtime.job_state import JobState
 from millpond.runtime.output import OutputDelivery
+from millpond.runtime.savepoint_desk import SavepointDesk
+from millpond.runtime.savepoint_orders import SavepointOrder
 from millpond.runtime.task import codec
 from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Row, SplitEnd, Start
-from millpond.runtime.task.host import origins_of
 from millpond.runtime.task.metric_group import TaskMetrics, combine
 from millpond.runtime.task.task_valve import advance
+from millpond.savepoint.reader import SavepointReader
 
 _IDLE_POLL_S = 0.5
 _log = logging.getLogger(__name__)
@@ -65,20 +68,19 @@ class Coordinator:
         self._wake = threading.Event()
         self._enumerators: dict[int, SplitEnumerator] = {}
         self._ended: dict[int, list[bool]] = {}
+        self._initial = JobState.initial(plan)
+        folder_path = None if folder is None else folder.path
+        self.savepoints = SavepointDesk(plan, folder_path, self._wake.set)
+        self._order: SavepointOrder | None = None  # of the batch that runs
+        self.stopped = False  # by a savepoint; there is no further batch
         self._reset()
 
     def _reset(self) -> None:
         """As before the first batch."""
-        self._saved: dict[tuple[int, int], dict[int, Any]] = {}
-        self._starts = {
-            task.id: Start([MIN_TIMESTAMP] * len(task.inputs), {}, MIN_TIMESTAMP)
-            for task in self._plan.tasks.values()
-            if task.level > 0
-        }
-        self._channels: dict[int, list[tuple[int, bool]]] = {
-            origin: [(MIN_TIMESTAMP, True)] * (splits or 0)
-            for origin, splits in origins_of(self._plan).items()
-        }
+        initial = self._initial
+        self._saved = {split: dict(saved) for split, saved in initial.saved.items()}
+        self._starts = dict(initial.starts)
+        self._channels = {origin: list(own) for origin, own in initial.channels.items()}
         self._wakeup_ms: int | None = None
         self.metrics.clear()
         self._prepared: list[tuple[int, int, Any]] = []
@@ -95,17 +97,40 @@ class Coordinator:
             enumerator = operator.function.create_enumerator(head.parallelism, context)
             enumerator.available = self._wake
             self._enumerators[head.root] = enumerator
+        self._begin_with_savepoint()
         if self._folder is not None:
             self._last_epoch = self._folder.last_epoch()
             self._load_epoch(self._last_epoch)
             # The batch after that one may be planned already; what it reads has been handed out.
-            for epoch in (self._last_epoch + 1, self._last_epoch):
-                plan = self._folder.read_plan(epoch)
-                if plan is not None:
-                    self._take_positions(plan)
-                    break
+            plans = [self._folder.read_plan(self._last_epoch + i) for i in (0, 1)]
+            newest = plans[1] or plans[0]
+            if newest is not None:
+                self._take_positions(newest)
+            if plans[0] is not None and plans[0].get("savepoint") is not None:
+                self._finish_savepoint(plans[0])
         for enumerator in self._enumerators.values():
             enumerator.start()
+
+    def _begin_with_savepoint(self) -> None:
+        """What is before the first batch comes from a savepoint, if the job is to start from one."""
+        savepoint = self._plan.settings.get("savepoint")
+        if savepoint is None:
+            return
+        self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
+        self.planned_time_ms = self._initial.time_ms
+        self._ended = dict(self._initial.ended)
+        for source, position in self._initial.positions.items():
+            self._enumerators[source].restore(position)
+        self._reset()
+
+    def _finish_savepoint(self, plan: dict[str, Any]) -> None:
+        """The driver may have died after a batch with a savepoint, before that was put together."""
+        order = SavepointOrder(**plan["savepoint"])
+        if order.staging.exists() and not order.target.exists():
+            state = self._job_state()
+            state.positions, state.ended = plan["positions"], plan["ended"]
+            state.time_ms = plan["time_ms"]
+            self.savepoints.batch_done(order, state, self._last_epoch)
 
     def _load_epoch(self, epoch: int) -> None:
         """What batch `epoch` left behind; -1: nothing yet."""
@@ -137,6 +162,7 @@ class Coordinator:
         doing it again changes nothing."""
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
+        self.savepoints.write_what_is_done()
 
     @property
     def last_epoch(self) -> int:
@@ -154,6 +180,7 @@ class Coordinator:
     def close(self) -> None:
         """Close every source, whatever one of them raises. That is logged, not raised: the job has
         ended already, and how it ended must not be hidden."""
+        self.savepoints.close(self._order)
         for source, enumerator in self._enumerators.items():
             try:
                 enumerator.close()
@@ -178,6 +205,8 @@ class Coordinator:
         else:
             self.commit_output()
         if planned is not None:
+            order = planned.get("savepoint")
+            self._order = None if order is None else SavepointOrder(**order)
             self._ended = planned["ended"]
             self.planned_time_ms = planned["time_ms"]
             self.is_last_batch = self._all_ended()
@@ -188,21 +217,30 @@ class Coordinator:
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
         self._ended = {source: e.ended() for source, e in self._enumerators.items()}
+        self._order = self.savepoints.orders.take()
+        if self._order is not None and self._order.drain:
+            self._ended = {source: [True] * len(own) for source, own in self._ended.items()}
         self.is_last_batch = self._all_ended()
         self._announce_splits()
         lanes = self._lane_plans(epoch, now_ms, reads)
         if self._folder is not None:
             positions = {source: e.position() for source, e in self._enumerators.items()}
-            self._folder.write_plan(
-                epoch, lanes, {"positions": positions, "ended": self._ended, "time_ms": now_ms}
-            )
+            order = None if self._order is None else self._order.to_plan()
+            content = {
+                "positions": positions,
+                "ended": self._ended,
+                "time_ms": now_ms,
+                "savepoint": order,
+            }
+            self._folder.write_plan(epoch, lanes, content)
         return lanes
 
     def _lane_plans(
         self, epoch: int, now_ms: int, reads: dict[tuple[int, int], list[Any]]
     ) -> list[LanePlan]:
+        staging = None if self._order is None else str(self._order.staging)
         lanes = [
-            LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch)
+            LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch, staging)
             for lane in range(self.lanes)
         ]
         number = 0
@@ -240,7 +278,8 @@ class Coordinator:
                         reads.setdefault((source, work.split), []).append(work.arguments)
                 ended = {source: e.ended() for source, e in self._enumerators.items()}
                 due = self._wakeup_ms is not None and now_ms >= self._wakeup_ms
-                if reads or due or self._newly_ended(ended):
+                asked = self.savepoints.orders.is_waiting()
+                if reads or due or asked or self._newly_ended(ended):
                     return reads
             self._was_waiting = False
             self._wake.wait(self._pause_s(now_ms, pause_ms))
@@ -311,6 +350,10 @@ class Coordinator:
         self._output.show(epoch, rows)
         self.finished = self._all_ended()
         self._last_epoch = epoch
+        if self._order is not None:
+            self.stopped = self._order.stop
+            self.savepoints.batch_done(self._order, self._job_state(), epoch)
+            self._order = None
         if self._folder is not None:
             self._folder.write_epoch(
                 epoch,
@@ -325,6 +368,17 @@ class Coordinator:
                 },
             )
             self._folder.drop_batches_before(epoch)
+
+    def _job_state(self) -> JobState:
+        """As it is between two batches."""
+        return JobState(
+            {source: e.position() for source, e in self._enumerators.items()},
+            dict(self._ended),
+            self._saved,
+            self._channels,
+            self._starts,
+            self.planned_time_ms,
+        )
 
     def _advance_clocks(self, ends: list[SplitEnd]) -> None:
         for task, start in self._starts.items():

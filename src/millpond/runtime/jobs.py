@@ -22,10 +22,12 @@ from millpond.common.job import (
 )
 from millpond.datastream.connectors.base import TwoPhaseSink
 from millpond.datastream.data_stream import CloseableIterator
-from millpond.errors import CheckpointError, JobCancelledError, ProgramError
+from millpond.errors import CheckpointError, JobCancelledError, ProgramError, SavepointError
 from millpond.plan.graph import OperatorKind, StreamGraph
 from millpond.plan.physical import JobPlan, build_plan
 from millpond.plan.validate import validate
+from millpond.runtime.savepoint_desk import SavepointDesk
+from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima
 
 Collect = Callable[[list[Any]], None]
 DEFAULT_JOB_NAME = "Millpond Streaming Job"
@@ -39,6 +41,8 @@ class Executor(Protocol):
     def cancel(self) -> None: ...
 
     def metrics(self) -> dict[str, Any]: ...
+
+    def savepoints(self) -> SavepointDesk: ...
 
 
 class ExecutorFactory(Protocol):
@@ -61,12 +65,14 @@ def plan_job(
     maximum = config.get_max_parallelism()
     max_parallelism = maximum if maximum > 0 else None
     validate(graph, parallelism, max_parallelism, config.has_auto_generated_uids_enabled())
+    savepoint = open_savepoint(options.SAVEPOINT_PATH.read(configuration))
     plan = build_plan(
         graph,
         job_name or DEFAULT_JOB_NAME,
         parallelism,
         max_parallelism,
         _is_batch(graph, configuration),
+        None if savepoint is None else saved_maxima(savepoint),
     )
     plan.job_parameters = config.get_global_job_parameters()
     plan.settings = {
@@ -76,7 +82,11 @@ def plan_job(
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
         "job_id": JobID().__str__(),
+        "savepoint_dir": options.SAVEPOINT_DIR.read(configuration),
     }
+    if savepoint is not None:
+        check_fit(plan, savepoint, options.ALLOW_NON_RESTORED.read(configuration))
+        plan.settings["savepoint"] = str(savepoint.path)
     for sink in plan.sinks.values():
         if isinstance(sink.function, TwoPhaseSink):
             sink.function.validate()
@@ -199,6 +209,28 @@ class RunningJob(JobClient):
         ended: Future[None] = Future()
         self._result.add_done_callback(lambda _: ended.set_result(None))
         return CompletableFuture(ended)
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        return self._ask_for_savepoint(savepoint_directory)
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        return self._ask_for_savepoint(
+            savepoint_directory, stop=True, drain=advance_to_end_of_event_time
+        )
+
+    def _ask_for_savepoint(
+        self, directory: str | None, stop: bool = False, drain: bool = False
+    ) -> CompletableFuture[str]:
+        while True:
+            with self._lock:
+                executor, status = self._executor, self._status
+            if status.is_terminal_state():
+                raise SavepointError(f"The job is {status.name}; there is nothing to save.")
+            if executor is not None:
+                return CompletableFuture(executor.savepoints().ask(directory, stop, drain))
+            time.sleep(0.01)
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         executor = self._executor

@@ -24,6 +24,7 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
 
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.table(PREFIX + self._descriptor.name, StateKind.MAP)
+        state.declared[PREFIX + self._descriptor.name] = self._descriptor
 
     def _entries(self) -> dict[Any, Any]:
         return self._table.data.get(_OWNER, {})

@@ -79,6 +79,7 @@ class Handle:
 
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.table(self._descriptor.name, self._descriptor.kind)
+        state.declared[self._descriptor.name] = self._descriptor
         self._data = self._table.data
 
 

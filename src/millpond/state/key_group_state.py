@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millpond.datastream.state import StateKind
+from millpond.datastream.state import StateDescriptor, StateKind
 from millpond.errors import IncompatibleCheckpointError
 from millpond.runtime.task.timers import TimerQueue
 from millpond.state.column_table import ColumnTable
 from millpond.state.expiry import Cleaner, Expiry, drop_times, set_times
 from millpond.state.tables import ListTable, MapTable, StateTable, ValueTable
 
-_TTL = "+ttl"  # after the kind of a state, in the log
+TTL_MARK = "+ttl"  # after the kind of a state, in the log
 COLUMNS = "_columns"  # the name of the one table of a column function
 _TABLES: dict[StateKind, Callable[[], StateTable]] = {
     StateKind.VALUE: ValueTable,
@@ -35,6 +35,9 @@ class KeyGroupState:
         self.processing_timers = TimerQueue()
         # What an operator computed from the state and would have to compute again; not in the log.
         self.derived: dict[Any, Any] = {}
+        # The descriptors of states that functions have asked for; for the types in savepoints.
+        self.declared: dict[str, StateDescriptor] = {}
+        self.is_restored = False  # from a savepoint, and the log does not know yet
         self._timed: set[str] = set()  # states whose entries rest with their times
         self._cleaners: dict[str, Cleaner] = {}
         self._converted = False  # a state got, or lost, a time to live since the last commit
@@ -87,7 +90,7 @@ class KeyGroupState:
     # --- the log ---------------------------------------------------------------------------------
 
     def _kind_text(self, name: str) -> str:
-        return self.kinds[name].value + (_TTL if name in self._timed else "")
+        return self.kinds[name].value + (TTL_MARK if name in self._timed else "")
 
     def event_timer_count(self) -> int:
         columns = self.tables.get(COLUMNS)
@@ -103,7 +106,8 @@ class KeyGroupState:
 
     def has_changes(self) -> bool:
         return (
-            self.event_timers.has_changes()
+            self.is_restored
+            or self.event_timers.has_changes()
             or self.processing_timers.has_changes()
             or any(table.has_changes() for table in self.tables.values())
         )
@@ -134,8 +138,8 @@ class KeyGroupState:
         """Take over a snapshot (into an empty state) or one batch's changes."""
         self.derived.clear()
         for name, (kind, changes) in content["states"].items():
-            self._table(name, StateKind(kind.removesuffix(_TTL))).apply(changes)
-            (self._timed.add if kind.endswith(_TTL) else self._timed.discard)(name)
+            self._table(name, StateKind(kind.removesuffix(TTL_MARK))).apply(changes)
+            (self._timed.add if kind.endswith(TTL_MARK) else self._timed.discard)(name)
         self.event_timers.apply(content["event"])
         self.processing_timers.apply(content["processing"])
 
@@ -145,12 +149,14 @@ class KeyGroupState:
         self.event_timers.commit()
         self.processing_timers.commit()
         self._converted = False
+        self.is_restored = False
 
     def rollback(self) -> bool:
         """Back to the last commit; False if the state must be reloaded instead."""
         self.derived.clear()
         return (
             not self._converted
+            and not self.is_restored
             and self.event_timers.rollback()
             and self.processing_timers.rollback()
             and all(table.rollback() for table in self.tables.values())

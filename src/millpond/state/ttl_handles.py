@@ -32,6 +32,7 @@ class _TtlHandle(Handle):
     def bind(self, state: KeyGroupState) -> None:
         descriptor = self._descriptor
         self._table = state.table(descriptor.name, descriptor.kind, self._expiry)
+        state.declared[descriptor.name] = descriptor
         self._data = self._table.data
 
     def _timed(self, value: Any) -> Timed:

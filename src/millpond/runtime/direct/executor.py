@@ -15,6 +15,7 @@ from millpond.errors import ProgramError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.output import OutputDelivery
+from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.frames import SINK_LEVEL, Row, rows_of_level
@@ -79,7 +80,7 @@ class DirectExecutor:
     def run(self) -> None:
         coordinator = self._job.coordinator
         self._job.start()
-        while not coordinator.finished:
+        while not coordinator.finished and not coordinator.stopped:
             self._run_batch()
         self._host.close()
         self._sinks.close()
@@ -89,6 +90,9 @@ class DirectExecutor:
 
     def metrics(self) -> dict[str, Any]:
         return self._job.coordinator.metrics
+
+    def savepoints(self) -> SavepointDesk:
+        return self._job.coordinator.savepoints
 
     def _run_batch(self) -> None:
         job = self._job

@@ -29,6 +29,7 @@ from millpond.runtime import fault_points
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
+from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.slot.settings import SlotSettings, remove_slot_files
 from millpond.runtime.spark.error_text import find_error
 from millpond.runtime.spark.job_ref import JobRef
@@ -131,6 +132,9 @@ class SparkExecutor:
     def metrics(self) -> dict[str, Any]:
         return self.coordinator.metrics
 
+    def savepoints(self) -> SavepointDesk:
+        return self.coordinator.savepoints
+
     def run(self) -> None:
         try:
             self.coordinator.start()
@@ -200,7 +204,8 @@ class SparkExecutor:
     def _run_batch(self, frame: Any, epoch: int) -> None:
         """Called by Spark for each batch, before anything of it has run."""
         try:
-            if self.coordinator.finished and epoch > self.coordinator.last_epoch:
+            ended = self.coordinator.finished or self.coordinator.stopped
+            if ended and epoch > self.coordinator.last_epoch:
                 raise _Ended
             fault_points.reach("driver before plan")
             self.coordinator.plan(epoch)

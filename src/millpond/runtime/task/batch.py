@@ -32,18 +32,29 @@ class LanePlan:
     splits: list[SplitPlan]
     starts: dict[int, Start]
     last_batch: bool
+    savepoint: str | None = None  # the folder for the parts of a savepoint
 
     def encode(self) -> bytes:
         starts = {task: tuple(start) for task, start in self.starts.items()}
         splits = [(s.source, s.split, s.reads, s.ended, s.saved) for s in self.splits]
         return codec.encode(
             BlobKind.LANE_PLAN,
-            (self.epoch, self.lane, self.processing_time_ms, splits, starts, self.last_batch),
+            (
+                self.epoch,
+                self.lane,
+                self.processing_time_ms,
+                splits,
+                starts,
+                self.last_batch,
+                self.savepoint,
+            ),
         )
 
     @staticmethod
     def decode(blob: bytes, where: str) -> LanePlan:
-        epoch, lane, time_ms, splits, starts, last = codec.decode(BlobKind.LANE_PLAN, blob, where)
+        epoch, lane, time_ms, splits, starts, last, savepoint = codec.decode(
+            BlobKind.LANE_PLAN, blob, where
+        )
         return LanePlan(
             epoch,
             lane,
@@ -51,4 +62,5 @@ class LanePlan:
             [SplitPlan(*split) for split in splits],
             {task: Start(*start) for task, start in starts.items()},
             last,
+            savepoint,
         )

@@ -8,7 +8,8 @@ Payloads (see codec.py for the envelope):
               number if they are this field of the values (-1: the values themselves), None if the
               reader finds them; `timestamps` None, a list, or a column; the last three are columns
               (columns.py); clocks and phases are one number if all are equal
-    control  (processing time, start or None, ends, whether it is the last batch)
+    control  (processing time, start or None, ends, whether it is the last batch, folder for the parts of a
+             savepoint or None)
     meta     a dict, see `meta_row`
 
 The frames of one source task's part are a run, sorted by place (bundle.py). Runs are merged by place, so
@@ -81,6 +82,7 @@ class Control(NamedTuple):
     start: Start | None
     ends: list[SplitEnd]
     last_batch: bool = False
+    savepoint: str | None = None  # the folder for the parts of a savepoint
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -165,17 +167,18 @@ def decode_frame(blob: bytes) -> Frame:
 def encode_control(control: Control) -> bytes:
     start = None if control.start is None else tuple(control.start)
     ends = [tuple(end) for end in control.ends]
-    content = (control.processing_time_ms, start, ends, control.last_batch)
+    content = (control.processing_time_ms, start, ends, control.last_batch, control.savepoint)
     return codec.encode(BlobKind.CONTROL, content)
 
 
 def decode_control(blob: bytes) -> Control:
-    processing_time_ms, start, ends, last_batch = codec.decode(BlobKind.CONTROL, blob)
+    processing_time_ms, start, ends, last_batch, savepoint = codec.decode(BlobKind.CONTROL, blob)
     return Control(
         processing_time_ms,
         None if start is None else Start(*start),
         [SplitEnd(*end) for end in ends],
         last_batch,
+        savepoint,
     )
 
 
@@ -184,7 +187,9 @@ def join_controls(controls: Iterable[Control]) -> Control:
     known = list(controls)
     start = next(control.start for control in known if control.start is not None)
     ends = sorted(end for control in known for end in control.ends)
-    return Control(known[0].processing_time_ms, start, ends, any(c.last_batch for c in known))
+    savepoint = next((c.savepoint for c in known if c.savepoint is not None), None)
+    last_batch = any(c.last_batch for c in known)
+    return Control(known[0].processing_time_ms, start, ends, last_batch, savepoint)
 
 
 def meta_row(content: dict[str, Any], label: int) -> Row:

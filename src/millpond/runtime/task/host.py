@@ -47,6 +47,8 @@ from millpond.runtime.task.task_valve import advance
 from millpond.runtime.task.tasks import AnyTask, make_task
 from millpond.runtime.task.timers import earliest
 from millpond.runtime.task.watermark_operator import WatermarkOperator
+from millpond.savepoint.parts import write_part
+from millpond.savepoint.reader import SavepointReader
 from millpond.state.key_group_state import KeyGroupState
 
 _WATERMARK_STATE = "_watermark_generator"
@@ -64,6 +66,8 @@ class JobHost:
         self._tasks: dict[tuple[int, int], AnyTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
         self.in_last_batch = False
+        savepoint = self.plan.settings.get("savepoint")
+        self._savepoint = None if savepoint is None else SavepointReader(savepoint)
         if any(op.kind is OperatorKind.KEYED_COLUMNS for op in self.plan.operators.values()):
             import pyarrow.compute  # noqa: F401 (slow to import; better now than in the first batch)
 
@@ -157,7 +161,13 @@ class JobHost:
 
     def _control_rows(self, task: TaskPlan, batch: LanePlan, ends: list[SplitEnd]) -> Iterator[Row]:
         own = [end for end in ends if any(end.origin in i.origins for i in task.inputs)]
-        control = Control(batch.processing_time_ms, batch.starts[task.id], own, batch.last_batch)
+        control = Control(
+            batch.processing_time_ms,
+            batch.starts[task.id],
+            own,
+            batch.last_batch,
+            batch.savepoint,
+        )
         return self._to_all_labels(task, control)
 
     @staticmethod
@@ -192,10 +202,22 @@ class JobHost:
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
         state, head = changelog.load(store, number, cached, where)
+        if head.version == 0 and self._savepoint is not None:
+            self._restore(state, plan, number)
         with _reset_on_failure(task):
             rows = self._run_task(task, state, number, frames, control)
         self._states[plan.id, number] = changelog.append(store, state, head)
+        if control.savepoint is not None:
+            write_part(control.savepoint, plan.root, number, state)
         return rows
+
+    def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
+        """What a savepoint has for a key group (or subtask) that has no log yet."""
+        assert self._savepoint is not None
+        content = self._savepoint.content(self.plan.operators[plan.root].uid, number)
+        if content is not None:
+            state.apply(content)
+            state.is_restored = True
 
     def _run_task(
         self,

@@ -1,0 +1,88 @@
+"""Savepoints of a running job: asked for, taken with a batch, put together once that is committed."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import MillpondError, SavepointError
+from millpond.plan.physical import JobPlan
+from millpond.runtime import fault_points
+from millpond.runtime.job_state import JobState
+from millpond.runtime.savepoint_orders import SavepointOrder, SavepointOrders
+from millpond.savepoint.writer import write_savepoint
+
+_log = logging.getLogger(__name__)
+
+
+class SavepointDesk:
+    """A savepoint that does not end the job is put together in a thread, while the job goes on."""
+
+    def __init__(self, plan: JobPlan, job_folder: Path | None, wake: Callable[[], None]) -> None:
+        self._plan = plan
+        self._wake = wake
+        directory = plan.settings.get("savepoint_dir")
+        self.orders = SavepointOrders(job_folder, plan.settings["job_id"], directory)
+        self._done: list[tuple[SavepointOrder, dict[str, Any], int]] = []
+        self._threads: list[threading.Thread] = []
+
+    def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
+        future = self.orders.ask(directory, stop, drain)
+        self._wake()
+        return future
+
+    def batch_done(self, order: SavepointOrder, state: JobState, epoch: int) -> None:
+        """A batch has left the parts of a savepoint; it is not committed yet."""
+        self._done.append((order, state.by_uid(self._plan), epoch))
+
+    def write_what_is_done(self) -> None:
+        """The batch is committed, and its output visible."""
+        done, self._done = self._done, []
+        for order, state, epoch in done:
+            if order.stop:
+                self._write(order, state, epoch)
+            else:
+                thread = threading.Thread(target=self._write, args=(order, state, epoch))
+                thread.start()
+                self._threads.append(thread)
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+
+    def _write(self, order: SavepointOrder, state: dict[str, Any], epoch: int) -> None:
+        try:
+            fault_points.reach("driver before savepoint")
+            created_ms = time.time_ns() // 1_000_000
+            order.staging.mkdir(exist_ok=True)
+            write_savepoint(
+                self._plan, order.staging, order.target, state, epoch, created_ms, order.drain
+            )
+            problem = None
+        except Exception as failure:
+            shutil.rmtree(order.staging, ignore_errors=True)
+            _log.warning("Savepoint %s failed: %s", order.target, failure)
+            problem = (
+                failure
+                if isinstance(failure, MillpondError)
+                else SavepointError(f"The savepoint {order.target} could not be written: {failure}")
+            )
+        self.orders.done(order, problem)
+
+    def close(self, unfinished: SavepointOrder | None) -> None:
+        """The job has ended. `unfinished`: of a batch that was planned and did not complete."""
+        for thread in self._threads:
+            thread.join()
+        if unfinished is not None:
+            shutil.rmtree(unfinished.staging, ignore_errors=True)
+            self.orders.done(
+                unfinished, SavepointError("The job ended before the savepoint was complete.")
+            )
+        for order, _, _ in self._done:
+            self.orders.done(
+                order, SavepointError("The job ended before the savepoint was complete.")
+            )
+        self.orders.give_up("The job ended before the savepoint was taken.")

@@ -1,0 +1,164 @@
+"""Savepoints that were asked for: by the program that runs the job, or by a file in the job's folder.
+
+A request from elsewhere is `requests/ID.json` in the job's folder: {"directory", "stop", "drain"}. The answer
+is `requests/ID.done`: {"path"} or {"error"}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import SavepointError
+from millpond.savepoint.writer import savepoint_name
+
+REQUESTS = "requests"
+_DONE = ".done"
+
+
+@dataclass(frozen=True)
+class SavepointOrder:
+    """One savepoint to write. `stop`: the job ends with it; `drain`: and event time with the job."""
+
+    id: str
+    directory: str
+    stop: bool = False
+    drain: bool = False
+    name: str = ""
+
+    @property
+    def target(self) -> Path:
+        return Path(self.directory) / self.name
+
+    @property
+    def staging(self) -> Path:
+        """Beside the target: where the job's workers can write, and on the same file system."""
+        return Path(self.directory) / f".{self.name}.staging"
+
+    def to_plan(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class SavepointOrders:
+    """Taken one at a time. Used from the thread that plans batches and from those that ask."""
+
+    def __init__(self, folder: Path | None, job_id: str, default_directory: str | None) -> None:
+        self._folder = None if folder is None else folder / REQUESTS
+        self._job_id = job_id
+        self._default = default_directory
+        self._lock = threading.Lock()
+        self._waiting: list[SavepointOrder] = []
+        self._futures: dict[str, Future[str]] = {}
+
+    def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
+        """The future has the savepoint's path."""
+        order = self._order(uuid.uuid4().hex, directory, stop, drain)
+        future: Future[str] = Future()
+        with self._lock:
+            self._futures[order.id] = future
+            self._waiting.append(order)
+        return future
+
+    def _order(
+        self, order_id: str, directory: str | None, stop: bool, drain: bool
+    ) -> SavepointOrder:
+        where = directory or self._default
+        if where is None:
+            raise SavepointError(
+                "Where to? Name a folder for the savepoint, or set execution.checkpointing.savepoint-dir."
+            )
+        path = Path(where.removeprefix("file://")).absolute()
+        path.mkdir(parents=True, exist_ok=True)
+        return SavepointOrder(order_id, str(path), stop, drain, savepoint_name(self._job_id))
+
+    def take(self) -> SavepointOrder | None:
+        """The next one, if any was asked for."""
+        self._look_for_files()
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting else None
+
+    def is_waiting(self) -> bool:
+        self._look_for_files()
+        return bool(self._waiting)
+
+    def _look_for_files(self) -> None:
+        if self._folder is None or not self._folder.is_dir():
+            return
+        for path in sorted(self._folder.glob("*.json")):
+            with self._lock:
+                known = any(order.id == path.stem for order in self._waiting)
+            if known:
+                continue
+            try:
+                asked = json.loads(path.read_text())
+                order = self._order(
+                    path.stem,
+                    asked.get("directory"),
+                    bool(asked.get("stop")),
+                    bool(asked.get("drain")),
+                )
+            except (ValueError, AttributeError, OSError, SavepointError) as problem:
+                self._answer(path.stem, {"error": str(problem)})
+                continue
+            with self._lock:
+                self._waiting.append(order)
+
+    def done(self, order: SavepointOrder, problem: Exception | None) -> None:
+        """Tell whoever asked."""
+        future = self._futures.pop(order.id, None)
+        if future is not None:
+            if problem is None:
+                future.set_result(str(order.target))
+            else:
+                future.set_exception(problem)
+        elif problem is None:
+            self._answer(order.id, {"path": str(order.target)})
+        else:
+            self._answer(order.id, {"error": str(problem)})
+
+    def give_up(self, reason: str) -> None:
+        """The job has ended."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for order in waiting:
+            self.done(order, SavepointError(reason))
+
+    def _answer(self, order_id: str, answer: dict[str, str]) -> None:
+        if self._folder is None or not self._folder.is_dir():
+            return
+        path = self._folder / f"{order_id}{_DONE}"
+        aside = path.with_suffix(f".{os.getpid()}")
+        aside.write_text(json.dumps(answer))
+        os.replace(aside, path)
+        (self._folder / f"{order_id}.json").unlink(missing_ok=True)
+
+
+def request_by_file(job_folder: Path, directory: str | None, stop: bool, drain: bool) -> str:
+    """Ask a job that another process runs; the id under which the answer comes."""
+    folder = job_folder / REQUESTS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    order_id = uuid.uuid4().hex
+    aside = folder / f".{order_id}"
+    aside.write_text(json.dumps({"directory": directory, "stop": stop, "drain": drain}))
+    os.replace(aside, folder / f"{order_id}.json")
+    return order_id
+
+
+def read_answer(job_folder: Path, order_id: str) -> dict[str, str] | None:
+    """None while there is none."""
+    path = job_folder / REQUESTS / f"{order_id}{_DONE}"
+    if not path.exists():
+        return None
+    answer: dict[str, str] = json.loads(path.read_text())
+    path.unlink()
+    return answer
+
+
+def withdraw(job_folder: Path, order_id: str) -> None:
+    (job_folder / REQUESTS / f"{order_id}.json").unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""Whether a program can start from a savepoint (E46, C41, C42). Asked before anything runs."""
+
+from __future__ import annotations
+
+from millpond.errors import SavepointError
+from millpond.plan.identity import state_layout
+from millpond.plan.physical import JobPlan, TaskPlan
+from millpond.savepoint.manifest import OperatorEntry
+from millpond.savepoint.reader import SavepointReader
+
+
+def open_savepoint(path: str | None) -> SavepointReader | None:
+    """Open and check the savepoint that a job is to start from."""
+    if path is None:
+        return None
+    reader = SavepointReader(str(path).removeprefix("file://"))
+    reader.check()
+    return reader
+
+
+def saved_maxima(reader: SavepointReader) -> dict[str, int]:
+    return {own.uid: own.max_parallelism for own in reader.manifest.operators if own.keyed}
+
+
+def check_fit(plan: JobPlan, reader: SavepointReader, allow_non_restored: bool) -> None:
+    """Raise if the plan cannot take the savepoint's state over."""
+    tasks = {plan.operators[task.root].uid: task for task in plan.tasks.values()}
+    _check_unclaimed(reader, plan, tasks, allow_non_restored)
+    for operator in reader.manifest.operators:
+        task = tasks.get(operator.uid)
+        if task is not None:
+            _check_operator(reader, plan, task, operator)
+
+
+def _check_unclaimed(
+    reader: SavepointReader, plan: JobPlan, tasks: dict[str, TaskPlan], allowed: bool
+) -> None:
+    sources = {plan.operators[head.root].uid for head in plan.heads}
+    lost = [
+        f"operator '{operator.name}' (uid '{operator.uid}', {operator.rows} entries)"
+        for operator in reader.manifest.operators
+        if operator.uid not in tasks
+    ] + [f"source with uid '{uid}'" for uid in reader.manifest.sources if uid not in sources]
+    if lost and not allowed:
+        raise SavepointError(
+            f"The savepoint {reader.path} has state that no operator of this program claims: "
+            f"{', '.join(lost)}. Give the operators the uids they had, or let this state go: "
+            "--allow-non-restored-state, or execution.state-recovery.ignore-unclaimed-state."
+        )
+
+
+def _check_operator(
+    reader: SavepointReader, plan: JobPlan, task: TaskPlan, saved: OperatorEntry
+) -> None:
+    operator = plan.operators[task.root]
+    where = f"Operator '{operator.name}' (uid '{operator.uid}')"
+    if state_layout(operator) != saved.layout:
+        raise SavepointError(
+            f"{where} is {state_layout(operator)}, but the savepoint {reader.path} has the state of "
+            f"{saved.layout}. Give it another uid to start without that state."
+        )
+    if not saved.keyed:
+        return
+    if task.max_parallelism != saved.max_parallelism:
+        raise SavepointError(
+            f"{where} has max parallelism {task.max_parallelism}, but its state in {reader.path} was "
+            f"written with {saved.max_parallelism}, which cannot change. Set it to {saved.max_parallelism} "
+            "(set_max_parallelism)."
+        )
+    if task.parallelism > saved.max_parallelism:
+        raise SavepointError(
+            f"{where} has parallelism {task.parallelism}, above the max parallelism {saved.max_parallelism} "
+            f"of its state in {reader.path}."
+        )

@@ -1,0 +1,170 @@
+"""Puts a savepoint together from the parts that tasks have written. Complete, or not there at all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from millpond import __version__
+from millpond.plan.identity import state_layout
+from millpond.plan.physical import JobPlan, OperatorPlan, TaskPlan
+from millpond.runtime.task import codec
+from millpond.runtime.task.codec import BlobKind
+from millpond.savepoint.manifest import (
+    FileEntry,
+    Manifest,
+    OperatorEntry,
+    StateEntry,
+    describe_file,
+)
+from millpond.savepoint.parts import list_parts, read_part
+from millpond.savepoint.state_tables import Schemas, columns_of, joined_schemas, to_table
+
+JOB_FILE = "job.blob"
+_BIGGEST = 5
+_COMPRESSION = "zstd"
+
+
+def savepoint_name(job_id: str) -> str:
+    return f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
+
+
+def write_savepoint(
+    plan: JobPlan,
+    staging: Path,
+    target: Path,
+    job_state: dict[str, Any],
+    epoch: int,
+    created_ms: int,
+    drained: bool = False,
+) -> Path:
+    """`job_state`: what the driver knows, by uid. The staging folder goes."""
+    building = target.with_name(f".{target.name}.building")
+    shutil.rmtree(building, ignore_errors=True)
+    (building / "state").mkdir(parents=True, mode=0o700)
+    try:
+        operators = [
+            _write_operator(plan.operators[task.root], task, staging, building)
+            for task in plan.tasks.values()
+            if list_parts(staging, task.root)
+        ]
+        (building / JOB_FILE).write_bytes(codec.encode(BlobKind.EPOCH, job_state))
+        manifest = Manifest(
+            id=target.name,
+            created_ms=created_ms,
+            version=__version__,
+            job_name=plan.name,
+            job_id=plan.settings["job_id"],
+            epoch=epoch,
+            parallelism=plan.parallelism,
+            drained=drained,
+            operators=operators,
+            sources=sorted(job_state["sources"]),
+            job_file=describe_file(building, JOB_FILE),
+        )
+        manifest.write(building)
+        _sync(building)
+        os.rename(building, target)
+        _sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+def _write_operator(
+    operator: OperatorPlan, task: TaskPlan, staging: Path, folder: Path
+) -> OperatorEntry:
+    parts = list_parts(staging, operator.id)
+    schemas: dict[str, Schemas] = {}
+    for path in parts:  # once for the types, once for the content: one part at a time in memory
+        _, own, _ = read_part(path)
+        for name, found in own.items():
+            schemas[name] = joined_schemas(schemas[name], found) if name in schemas else found
+    uid_path = re.sub(r"[^A-Za-z0-9._-]+", "-", operator.uid)[:80]
+    files = {
+        name: _StateFile(folder, f"state/{operator.id}-{uid_path}-{number}.parquet", name, schema)
+        for number, (name, schema) in enumerate(sorted(schemas.items()))
+    }
+    for path in parts:
+        number, _, content = read_part(path)
+        kinds = {name: kind for name, (kind, _) in content["states"].items()}
+        for name, columns in columns_of(content).items():
+            files[name].add(number, kinds.get(name, name), columns)
+    return OperatorEntry(
+        operator.uid,
+        operator.name,
+        operator.kind.value,
+        state_layout(operator),
+        task.keyed,
+        task.parallelism,
+        task.max_parallelism,
+        [file.close() for file in files.values()],
+    )
+
+
+class _StateFile:
+    """One state of all key groups: a row group for each."""
+
+    def __init__(self, folder: Path, path: str, name: str, schemas: Schemas) -> None:
+        self._folder = folder
+        self._path = path
+        self._name = name
+        self._schemas = schemas
+        self._kind = ""
+        self._writer: Any = None
+        self._groups: list[int] = []
+        self._rows = 0
+        self._keys = 0
+        self._biggest: Counter[str] = Counter()
+
+    def add(self, number: int, kind: str, columns: dict[str, list[Any]]) -> None:
+        table = to_table(number, columns, self._schemas)
+        if self._writer is None:
+            self._writer = pyarrow.parquet.ParquetWriter(
+                self._folder / self._path, table.schema, compression=_COMPRESSION
+            )
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+        self._kind = kind
+        self._groups.append(number)
+        self._rows += table.num_rows
+        rows_of = Counter(columns.get("key", ()))
+        self._keys += len(rows_of)
+        for key, count in rows_of.most_common(_BIGGEST):
+            self._biggest[repr(key)] = count
+        self._biggest = Counter(dict(self._biggest.most_common(_BIGGEST)))
+
+    def close(self) -> StateEntry:
+        self._writer.close()
+        file: FileEntry = describe_file(self._folder, self._path, self._groups)
+        biggest = [(key, count) for key, count in self._biggest.most_common() if count > 1]
+        return StateEntry(
+            self._name, self._kind, self._schemas, self._rows, self._keys, biggest, file
+        )
+
+
+def _sync(folder: Path) -> None:
+    """Everything must be on disk before the name is."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

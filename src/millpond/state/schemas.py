@@ -1,0 +1,306 @@
+"""Types of states as Avro schemas, and values as Arrow columns of these schemas.
+
+A schema is what `json.loads` makes of an Avro schema. Every value may be missing (null). Attributes beyond
+Avro's tell what Python had: "python": "row", "tuple", "dataclass" (with its "class"), "map" or "instant".
+Values of an undeclared type are {"type": "bytes", "logicalType": "pickle"}: Python pickles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import importlib
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow
+
+from millpond.common.basic_types import (
+    BasicType,
+    BasicTypeInfo,
+    ClassTypeInfo,
+    DateTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TypeInformation,
+)
+from millpond.common.composite_types import (
+    BasicArrayTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+)
+from millpond.common.time import Instant
+from millpond.common.typeinfo import Types, to_type_info
+from millpond.common.types import Row
+from millpond.errors import CorruptDataError, ProgramError
+from millpond.runtime.task.codec import dumps, loads
+
+Schema = Any  # a string, or a dict
+PICKLE: Schema = {"type": "bytes", "logicalType": "pickle"}
+_BASIC: dict[BasicType, Schema] = {
+    BasicType.STRING: "string",
+    BasicType.CHAR: "string",
+    BasicType.BOOLEAN: "boolean",
+    BasicType.BYTE: "int",
+    BasicType.SHORT: "int",
+    BasicType.INT: "int",
+    BasicType.LONG: "long",
+    BasicType.FLOAT: "double",  # Python has one kind of float
+    BasicType.DOUBLE: "double",
+    BasicType.BIG_INT: {"type": "string", "logicalType": "big-integer"},
+    BasicType.BIG_DEC: {"type": "string", "logicalType": "big-decimal"},
+    BasicType.INSTANT: {
+        "type": "record",
+        "name": "Instant",
+        "python": "instant",
+        "fields": [{"name": "seconds", "type": "long"}, {"name": "nanos", "type": "int"}],
+    },
+}
+_CLASSES: dict[type, Schema] = {
+    DateTypeInfo: {"type": "int", "logicalType": "date"},
+    TimeTypeInfo: {"type": "long", "logicalType": "time-micros"},
+    TimestampTypeInfo: {"type": "string", "logicalType": "date-time"},
+}
+_ARRAYS = (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo, PrimitiveArrayTypeInfo)
+
+
+# --- types to schemas --------------------------------------------------------------------------------
+
+
+def schema_of(declared: TypeInformation) -> Schema:
+    if isinstance(declared, BasicTypeInfo):
+        return _BASIC[declared.basic_type]
+    if type(declared) in _CLASSES:
+        return _CLASSES[type(declared)]
+    if isinstance(declared, PrimitiveArrayTypeInfo) and declared.element_type == Types.BYTE():
+        return "bytes"
+    if isinstance(declared, _ARRAYS):
+        return {"type": "array", "items": schema_of(declared.element_type)}
+    if isinstance(declared, MapTypeInfo):
+        return _map_schema(schema_of(declared.key_type_info), schema_of(declared.value_type_info))
+    if isinstance(declared, RowTypeInfo):
+        fields = zip(declared.field_names, map(schema_of, declared.types), strict=True)
+        return _record("Row", "row", list(fields))
+    if isinstance(declared, TupleTypeInfo):
+        return _record(
+            "Tuple", "tuple", [(f"f{i}", schema_of(t)) for i, t in enumerate(declared.types)]
+        )
+    if isinstance(declared, ClassTypeInfo) and dataclasses.is_dataclass(declared.python_class):
+        return _dataclass_schema(declared.python_class)
+    return PICKLE
+
+
+def _record(name: str, python: str, fields: list[tuple[str, Schema]]) -> Schema:
+    return {
+        "type": "record",
+        "name": name,
+        "python": python,
+        "fields": [{"name": field, "type": schema} for field, schema in fields],
+    }
+
+
+def _map_schema(key: Schema, value: Schema) -> Schema:
+    entry = {
+        "type": "record",
+        "name": "Entry",
+        "python": "tuple",
+        "fields": [{"name": "key", "type": key}, {"name": "value", "type": value}],
+    }
+    return {"type": "array", "items": entry, "python": "map"}
+
+
+def _dataclass_schema(python_class: Any) -> Schema:
+    hints = typing.get_type_hints(python_class)
+    fields = []
+    for own in dataclasses.fields(python_class):
+        field: dict[str, Any] = {"name": own.name, "type": schema_of(_hinted(hints[own.name]))}
+        if own.default is None or isinstance(own.default, (str, int, float, bool)):
+            field["default"] = own.default
+        fields.append(field)
+    return {
+        "type": "record",
+        "name": python_class.__name__,
+        "python": "dataclass",
+        "class": f"{python_class.__module__}:{python_class.__qualname__}",
+        "fields": fields,
+    }
+
+
+def _hinted(hint: Any) -> TypeInformation:
+    try:
+        return to_type_info(hint)
+    except (ProgramError, TypeError):
+        return Types.PICKLED_BYTE_ARRAY()
+
+
+def schema_of_values(values: list[Any]) -> Schema:
+    """The schema of plain values of one kind; pickles of any others."""
+    kinds = set(map(type, values)) - {type(None)}
+    if len(kinds) == 1:
+        (kind,) = kinds
+        if kind is int:
+            numbers = [value for value in values if value is not None]
+            return "long" if min(numbers) >= -(1 << 63) and max(numbers) < 1 << 63 else PICKLE
+        return {str: "string", float: "double", bool: "boolean", bytes: "bytes"}.get(kind, PICKLE)
+    return PICKLE
+
+
+def is_pickled(schema: Schema) -> bool:
+    return isinstance(schema, dict) and schema.get("logicalType") == "pickle"
+
+
+# --- values to columns -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ValueCodec:
+    """Between Python values and an Arrow column. None as a function: values are what they are."""
+
+    arrow: pyarrow.DataType
+    to_plain: Callable[[Any], Any] | None = None
+    to_python: Callable[[Any], Any] | None = None
+
+    def column(self, values: list[Any]) -> pyarrow.Array:
+        plain = values if self.to_plain is None else list(map(self.to_plain, values))
+        return pyarrow.array(plain, self.arrow)
+
+    def values(self, column: pyarrow.Array | pyarrow.ChunkedArray) -> list[Any]:
+        plain: list[Any] = column.to_pylist()
+        return plain if self.to_python is None else list(map(self.to_python, plain))
+
+
+def codec_of(schema: Schema) -> ValueCodec:
+    if isinstance(schema, str):
+        return _plain_codec(schema)
+    logical = schema.get("logicalType")
+    if logical is not None:
+        return _logical_codec(logical)
+    if schema["type"] == "array":
+        return _array_codec(schema)
+    if schema["type"] == "record":
+        return _record_codec(schema)
+    raise CorruptDataError(f"Unknown schema {schema!r}.")
+
+
+_PLAIN = {
+    "string": pyarrow.string(),
+    "int": pyarrow.int32(),
+    "long": pyarrow.int64(),
+    "double": pyarrow.float64(),
+    "boolean": pyarrow.bool_(),
+    "bytes": pyarrow.binary(),
+}
+
+
+def _plain_codec(schema: str) -> ValueCodec:
+    if schema not in _PLAIN:
+        raise CorruptDataError(f"Unknown schema {schema!r}.")
+    if schema == "double":
+        return ValueCodec(_PLAIN[schema], lambda v: v if v is None else float(v))
+    if schema == "bytes":
+        return ValueCodec(_PLAIN[schema], lambda v: v if v is None else bytes(v))
+    return ValueCodec(_PLAIN[schema])
+
+
+def _if_any(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else function(value)
+
+
+def _logical_codec(logical: str) -> ValueCodec:
+    if logical == "pickle":
+        return ValueCodec(pyarrow.binary(), dumps, loads)
+    if logical == "big-integer":
+        return ValueCodec(pyarrow.string(), _if_any(str), _if_any(int))
+    if logical == "big-decimal":
+        return ValueCodec(pyarrow.string(), _if_any(str), _if_any(decimal.Decimal))
+    if logical == "date":
+        return ValueCodec(pyarrow.date32())
+    if logical == "time-micros":
+        return ValueCodec(pyarrow.time64("us"))
+    if logical == "date-time":
+        to_python = datetime.datetime.fromisoformat
+        return ValueCodec(pyarrow.string(), _if_any(lambda v: v.isoformat()), _if_any(to_python))
+    raise CorruptDataError(f"Unknown logical type {logical!r}.")
+
+
+def _array_codec(schema: Schema) -> ValueCodec:
+    items = codec_of(schema["items"])
+    arrow = pyarrow.list_(items.arrow)
+    to_plain, to_python = items.to_plain or _same, items.to_python or _same
+    if schema.get("python") == "map":
+        return ValueCodec(
+            arrow,
+            _if_any(lambda mapping: [to_plain(entry) for entry in mapping.items()]),
+            _if_any(lambda entries: dict(map(to_python, entries))),
+        )
+    return ValueCodec(
+        arrow,
+        _if_any(lambda elements: [to_plain(element) for element in elements]),
+        _if_any(lambda elements: [to_python(element) for element in elements]),
+    )
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _record_codec(schema: Schema) -> ValueCodec:
+    names = [field["name"] for field in schema["fields"]]
+    codecs = [codec_of(field["type"]) for field in schema["fields"]]
+    to_plain = [codec.to_plain or _same for codec in codecs]
+    to_python = [codec.to_python or _same for codec in codecs]
+    arrow = pyarrow.struct([(n, c.arrow) for n, c in zip(names, codecs, strict=True)])
+    take_apart, put_together = _record_functions(schema, names)
+
+    def plain(value: Any) -> dict[str, Any]:
+        fields = zip(names, to_plain, take_apart(value), strict=True)
+        return {name: function(field) for name, function, field in fields}
+
+    def python(value: dict[str, Any]) -> Any:
+        return put_together(
+            [function(value[name]) for name, function in zip(names, to_python, strict=True)]
+        )
+
+    return ValueCodec(arrow, _if_any(plain), _if_any(python))
+
+
+def _record_functions(
+    schema: Schema, names: list[str]
+) -> tuple[Callable[[Any], list[Any]], Callable[[list[Any]], Any]]:
+    kind = schema.get("python", "row")
+    if kind == "tuple":
+        return list, tuple
+    if kind == "instant":
+        return lambda instant: [instant.seconds, instant.nanos], lambda fields: Instant(*fields)
+    if kind == "dataclass":
+        python_class = _find_class(schema["class"])
+        return (
+            lambda value: [getattr(value, name) for name in names],
+            lambda fields: python_class(**dict(zip(names, fields, strict=True))),
+        )
+
+    def row(fields: list[Any]) -> Row:
+        made = Row(*fields)
+        made.set_field_names(names)
+        return made
+
+    return list, row
+
+
+def _find_class(reference: str) -> Any:
+    """A dataclass by module and name; records of one that is gone become rows."""
+    module, _, name = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError):
+        return Row
+    return found

@@ -1,0 +1,307 @@
+"""Savepoints (E45, E46, C41, C42): written by a job, whole or not at all, taken over by another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.common import Duration, Time, Types, WatermarkStrategy
+from millpond.datastream import (
+    DataStream,
+    KeyedProcessFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
+from millpond.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from millpond.datastream.window import TumblingEventTimeWindows
+from millpond.errors import SavepointError
+from millpond.plan.graph import SinkKind
+from millpond.runtime.direct.executor import DirectExecutors
+from millpond.runtime.jobs import plan_job
+from millpond.savepoint.reader import SavepointReader
+from millpond.testing import CUT, MarkedSource, direct_environment
+
+
+class Remember(KeyedProcessFunction):
+    """Keeps something of every kind, and sets timers."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+        self.names = runtime_context.get_list_state(ListStateDescriptor("names", Types.STRING()))
+        timed = MapStateDescriptor("seen", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
+        timed.enable_time_to_live(StateTtlConfig.new_builder(Time.days(400_000)).build())
+        self.seen = runtime_context.get_map_state(timed)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        user, name, time_ms = value
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        self.names.add(name)
+        self.seen.put(name, {"at": time_ms})
+        ctx.timer_service().register_event_time_timer(time_ms + 1000)
+        yield (user, count, list(self.names.get()), dict(self.seen.items()))
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ("timer", ctx.get_current_key(), timestamp, self.count.value())
+
+
+RECORDS = [("ann", "a", 100), ("bob", "b", 200), ("ann", "c", 300), ("cid", "d", 5000)]
+MORE = [("ann", "e", 5100), ("bob", "f", 5200)]
+
+
+def remember(stream: DataStream) -> DataStream:
+    return stream.key_by(lambda r: r[0]).process(Remember()).uid("remember")
+
+
+def windows(stream: DataStream) -> DataStream:
+    counted = stream.map(lambda r: (r[0], 1)).key_by(lambda r: r[0])
+    window = TumblingEventTimeWindows.of(Time.seconds(60))
+    return counted.window(window).sum(1).uid("windows")
+
+
+def job(
+    build: Any, elements: list[Any], settings: dict[str, Any] | None = None
+) -> tuple[StreamExecutionEnvironment, DataStream]:
+    environment = direct_environment(settings or {})
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(
+        Duration.of_millis(50)
+    ).with_timestamp_assigner(lambda record, _: record[2])
+    stream = environment.from_source(MarkedSource(elements), strategy, "records").uid("records")
+    return environment, build(stream)
+
+
+def run_to_the_end(build: Any, elements: list[Any], **settings: Any) -> list[Any]:
+    _, results = job(build, elements, settings)
+    return list(results.execute_and_collect())
+
+
+def run_and_save(
+    build: Any,
+    elements: list[Any],
+    folder: Path,
+    batches: int = 1,
+    drain: bool = False,
+    **settings: Any,
+) -> tuple[list[Any], str]:
+    """Run so many batches, take a savepoint with one more, and stop: (results, the savepoint's path)."""
+    environment, results = job(build, elements, settings)
+    results._sink("results", SinkKind.COLLECT, None)
+    configuration, config = environment._configuration, environment.get_config()
+    plan = plan_job(environment._pending_graph(), configuration, config, None)
+    collected: list[Any] = []
+    executors = DirectExecutors(plan, collected.extend)
+    executor = executors.attempt(0)
+    executors.start()
+    for _ in range(batches):
+        executor._run_batch()
+    path = executor.savepoints().ask(str(folder), stop=True, drain=drain)
+    executor.run()
+    executors.close(finished=True)
+    return collected, path.result(timeout=1)
+
+
+def go_on(build: Any, elements: list[Any], path: str, **settings: Any) -> list[Any]:
+    return run_to_the_end(build, elements, **{"execution.state-recovery.path": path, **settings})
+
+
+CUT_RECORDS = [*RECORDS[:2], CUT, *RECORDS[2:], CUT, *MORE]
+
+
+@pytest.mark.parametrize("build", [remember, windows])
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+def test_job_goes_on_from_a_savepoint_with_any_parallelism(
+    build: Any, parallelism: int, tmp_path: Path
+) -> None:
+    whole = run_to_the_end(build, CUT_RECORDS)
+    before, path = run_and_save(build, CUT_RECORDS, tmp_path, **{"parallelism.default": 2})
+    after = go_on(build, CUT_RECORDS, path, **{"parallelism.default": parallelism})
+    assert after
+    assert sorted(before + after, key=repr) == sorted(whole, key=repr)
+
+
+def test_savepoint_after_savepoint(tmp_path: Path) -> None:
+    whole = run_to_the_end(remember, CUT_RECORDS)
+    first, path = run_and_save(remember, CUT_RECORDS, tmp_path, batches=0)
+    second, path = run_and_save(
+        remember, CUT_RECORDS, tmp_path, batches=0, **{"execution.state-recovery.path": path}
+    )
+    third = go_on(remember, CUT_RECORDS, path)
+    assert first and second and third
+    assert sorted(first + second + third, key=repr) == sorted(whole, key=repr)
+
+
+def test_drained_job_has_fired_its_timers(tmp_path: Path) -> None:
+    found, path = run_and_save(windows, CUT_RECORDS, tmp_path, batches=0, drain=True)
+    assert sorted(found) == [("ann", 1), ("bob", 1)]
+    manifest = SavepointReader(path).manifest
+    assert manifest.drained
+    assert manifest.operators == []  # nothing is left
+
+
+def test_manifest_tells_what_is_in_it(tmp_path: Path) -> None:
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+    manifest = SavepointReader(path).manifest
+    (operator,) = manifest.operators
+    assert (operator.uid, operator.name, operator.keyed, operator.max_parallelism) == (
+        "remember",
+        "KEYED PROCESS",
+        True,
+        128,
+    )
+    states = {state.name: (state.kind, state.keys, state.rows) for state in operator.states}
+    assert states == {
+        "count": ("value", 3, 3),
+        "names": ("list", 3, 4),
+        "seen": ("map+ttl", 3, 4),
+        "timers": ("timers", 1, 1),
+    }
+    names = next(state for state in operator.states if state.name == "names")
+    assert names.biggest == [("'ann'", 2)]
+    assert names.schemas == {"key": "string", "position": "long", "value": "string"}
+    assert manifest.sources == ["records"]
+
+
+def test_state_can_be_read_as_tables(tmp_path: Path) -> None:
+    """E48, by any reader of Parquet."""
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+    rows = SavepointReader(path).table("remember", "count").to_pylist()
+    found = {row["key"]: row["value"] for row in rows}
+    assert found == {"ann": 2, "bob": 1, "cid": 1}
+    with pytest.raises(SavepointError, match="no state 'counts'; it has"):
+        SavepointReader(path).table("remember", "counts")
+    with pytest.raises(SavepointError, match="no operator with uid 'x'; it has"):
+        SavepointReader(path).table("x", "counts")
+
+
+def test_nothing_but_the_savepoint_is_left_behind(tmp_path: Path) -> None:
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+    assert [str(entry) for entry in tmp_path.iterdir()] == [path]
+
+
+def test_failed_savepoint_leaves_nothing_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("millpond.savepoint.writer.Manifest.write", full)
+    with pytest.raises(SavepointError, match="No space left on device"):
+        run_and_save(remember, CUT_RECORDS, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- damage ------------------------------------------------------------------------------------------
+
+
+def files_of(path: str) -> list[Path]:
+    return sorted(file for file in Path(path).rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
+def test_damaged_savepoint_is_refused_with_the_name_of_the_file(
+    damage: str, tmp_path: Path
+) -> None:
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+    for file in files_of(path):
+        whole = file.read_bytes()
+        if damage == "flipped":
+            middle = len(whole) // 2
+            file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
+        elif damage == "truncated":
+            file.write_bytes(whole[:-1])
+        else:
+            file.unlink()
+        with pytest.raises(SavepointError, match=file.name):
+            go_on(remember, CUT_RECORDS, path)
+        file.write_bytes(whole)
+    assert go_on(remember, CUT_RECORDS, path)
+
+
+def test_folder_that_is_no_savepoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SavepointError, match="is not a savepoint"):
+        go_on(remember, RECORDS, str(tmp_path))
+    with pytest.raises(SavepointError, match="no savepoint folder"):
+        go_on(remember, RECORDS, str(tmp_path / "nothing"))
+
+
+# --- which programs may go on ------------------------------------------------------------------------
+
+
+def test_unclaimed_state_is_refused_unless_allowed(tmp_path: Path) -> None:
+    """C41."""
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+
+    def other(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda r: r[0]).process(Remember()).uid("another")
+
+    with pytest.raises(SavepointError, match=r"uid 'remember', \d+ entries"):
+        go_on(other, CUT_RECORDS, path)
+    allowed = {"execution.state-recovery.ignore-unclaimed-state": True}
+    found = go_on(other, CUT_RECORDS, path, **allowed)
+    assert ("ann", 1, ["e"], {"e": {"at": 5100}}) in found  # a new operator starts empty
+
+
+def test_source_that_is_gone_is_refused(tmp_path: Path) -> None:
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+    environment = direct_environment({"execution.state-recovery.path": path})
+    stream = environment.from_collection(RECORDS)
+    with pytest.raises(SavepointError, match="source with uid 'records'"):
+        list(remember(stream).execute_and_collect())
+
+
+def test_new_operator_and_new_state_start_empty(tmp_path: Path) -> None:
+    """C41, E46."""
+
+    class More(Remember):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            super().open(runtime_context)
+            self.extra = runtime_context.get_state(ValueStateDescriptor("extra", Types.INT()))
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            self.extra.update((self.extra.value() or 0) + 1)
+            for result in super().process_element(value, ctx):
+                yield (*result[:2], self.extra.value())
+
+    def more(stream: DataStream) -> DataStream:
+        remembered = stream.key_by(lambda r: r[0]).process(More()).uid("remember")
+        return remembered.key_by(lambda r: r[0]).reduce(lambda a, b: b).uid("new")
+
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+    assert ("ann", 3, 1) in go_on(more, CUT_RECORDS, path)
+
+
+def test_operator_of_another_kind_is_refused(tmp_path: Path) -> None:
+    _, path = run_and_save(windows, CUT_RECORDS, tmp_path)
+
+    def longer(stream: DataStream) -> DataStream:
+        counted = stream.map(lambda r: (r[0], 1)).key_by(lambda r: r[0])
+        return counted.window(TumblingEventTimeWindows.of(Time.seconds(90))).sum(1).uid("windows")
+
+    with pytest.raises(SavepointError, match="uid 'windows'"):
+        go_on(longer, CUT_RECORDS, path)
+
+
+def test_max_parallelism_cannot_change(tmp_path: Path) -> None:
+    """C42."""
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path, **{"pipeline.max-parallelism": 8})
+    with pytest.raises(SavepointError, match=r"max parallelism 16, but its state in .* with 8"):
+        go_on(remember, CUT_RECORDS, path, **{"pipeline.max-parallelism": 16})
+    with pytest.raises(SavepointError, match="parallelism 9, above the max parallelism 8"):
+        go_on(remember, CUT_RECORDS, path, **{"parallelism.default": 9})
+    assert go_on(remember, CUT_RECORDS, path)  # a derived one adopts the savepoint's
+
+
+def test_savepoint_needs_a_folder(tmp_path: Path) -> None:
+    environment, results = job(remember, RECORDS)
+    results.print()
+    client = environment.execute_async("job")
+    client.get_job_execution_result().result()
+    with pytest.raises(SavepointError, match="FINISHED"):
+        client.trigger_savepoint(str(tmp_path))
