@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from millpond import __version__
+from millpond.cli import savepoints
 from millpond.common import options
 from millpond.errors import MillpondError
 
@@ -37,6 +38,18 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         help="any setting, Millpond's or Spark's (spark....); can be given several times",
     )
+    run.add_argument(
+        "-s",
+        "--from-savepoint",
+        metavar="PATH",
+        help="savepoint to start from, if the job's folder is new",
+    )
+    run.add_argument(
+        "-n",
+        "--allow-non-restored-state",
+        action="store_true",
+        help="start although the savepoint has state that the program does not claim",
+    )
     run.add_argument("program", help="the Python file")
     run.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments for the program")
     commands.add_parser(
@@ -44,6 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="make Spark start faster on this machine (once, about a minute)",
         description="Archive the Java classes Spark needs, so that it starts about a third faster.",
     )
+    savepoints.add_commands(commands)
     commands.add_parser("settings", help="list the settings, their defaults and meanings")
     return parser
 
@@ -55,6 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(parsed)
         if parsed.command == "prepare":
             return _prepare()
+        if parsed.command == "savepoint":
+            return savepoints.run_savepoint(parsed)
+        if parsed.command == "stop":
+            return savepoints.run_stop(parsed)
         for option in options.ALL:
             print(f"{option.key}\n    default {option.default}: {option.meaning}")
         return 0
@@ -75,6 +93,10 @@ def _run(parsed: argparse.Namespace) -> int:
         settings[options.MASTER.key] = parsed.master
     if parsed.parallelism:
         settings[options.PARALLELISM.key] = str(parsed.parallelism)
+    if parsed.from_savepoint:
+        settings[options.SAVEPOINT_PATH.key] = os.path.abspath(parsed.from_savepoint)
+    if parsed.allow_non_restored_state:
+        settings[options.ALLOW_NON_RESTORED.key] = "true"
     if not os.path.exists(parsed.program):
         print(f"millpond: there is no program {parsed.program}", file=sys.stderr)
         return 2

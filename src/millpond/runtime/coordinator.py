@@ -285,6 +285,8 @@ class Coordinator:
             self._wake.wait(self._pause_s(now_ms, pause_ms))
 
     def _all_ended(self) -> bool:
+        if self._order is not None and self._order.drain:
+            return True
         return all(
             all(ended) and not self._plan.operators[source].function.endless
             for source, ended in self._ended.items()
@@ -353,7 +355,7 @@ class Coordinator:
         if self._order is not None:
             self.stopped = self._order.stop
             self.savepoints.batch_done(self._order, self._job_state(), epoch)
-            self._order = None
+            self._order = None  # its batch is complete
         if self._folder is not None:
             self._folder.write_epoch(
                 epoch,

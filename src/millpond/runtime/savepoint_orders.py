@@ -1,7 +1,7 @@
 """Savepoints that were asked for: by the program that runs the job, or by a file in the job's folder.
 
 A request from elsewhere is `requests/ID.json` in the job's folder: {"directory", "stop", "drain"}. The answer
-is `requests/ID.done`: {"path"} or {"error"}.
+is `.NAME.ID.done` beside that folder, which goes when the job is stopped: {"path"} or {"error"}.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class SavepointOrders:
         self._lock = threading.Lock()
         self._waiting: list[SavepointOrder] = []
         self._futures: dict[str, Future[str]] = {}
+        self._seen: set[str] = set()  # ids of requests in files
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
         """The future has the savepoint's path."""
@@ -75,7 +76,7 @@ class SavepointOrders:
             )
         path = Path(where.removeprefix("file://")).absolute()
         path.mkdir(parents=True, exist_ok=True)
-        return SavepointOrder(order_id, str(path), stop, drain, savepoint_name(self._job_id))
+        return SavepointOrder(order_id, str(path), stop, drain, savepoint_name(self._job_id, order_id))
 
     def take(self) -> SavepointOrder | None:
         """The next one, if any was asked for."""
@@ -91,10 +92,9 @@ class SavepointOrders:
         if self._folder is None or not self._folder.is_dir():
             return
         for path in sorted(self._folder.glob("*.json")):
-            with self._lock:
-                known = any(order.id == path.stem for order in self._waiting)
-            if known:
+            if path.stem in self._seen:
                 continue
+            self._seen.add(path.stem)
             try:
                 asked = json.loads(path.read_text())
                 order = self._order(
@@ -105,6 +105,9 @@ class SavepointOrders:
                 )
             except (ValueError, AttributeError, OSError, SavepointError) as problem:
                 self._answer(path.stem, {"error": str(problem)})
+                continue
+            if order.target.exists():  # taken before the driver died
+                self._answer(order.id, {"path": str(order.target)})
                 continue
             with self._lock:
                 self._waiting.append(order)
@@ -132,7 +135,7 @@ class SavepointOrders:
     def _answer(self, order_id: str, answer: dict[str, str]) -> None:
         if self._folder is None or not self._folder.is_dir():
             return
-        path = self._folder / f"{order_id}{_DONE}"
+        path = _answer_path(self._folder.parent, order_id)
         aside = path.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps(answer))
         os.replace(aside, path)
@@ -152,12 +155,16 @@ def request_by_file(job_folder: Path, directory: str | None, stop: bool, drain: 
 
 def read_answer(job_folder: Path, order_id: str) -> dict[str, str] | None:
     """None while there is none."""
-    path = job_folder / REQUESTS / f"{order_id}{_DONE}"
+    path = _answer_path(job_folder, order_id)
     if not path.exists():
         return None
     answer: dict[str, str] = json.loads(path.read_text())
     path.unlink()
     return answer
+
+
+def _answer_path(job_folder: Path, order_id: str) -> Path:
+    return job_folder.parent / f".{job_folder.name}.{order_id}{_DONE}"
 
 
 def withdraw(job_folder: Path, order_id: str) -> None:

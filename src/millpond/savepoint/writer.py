@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,8 @@ _BIGGEST = 5
 _COMPRESSION = "zstd"
 
 
-def savepoint_name(job_id: str) -> str:
-    return f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
+def savepoint_name(job_id: str, order_id: str) -> str:
+    return f"savepoint-{job_id[:6]}-{order_id[:12]}"
 
 
 def write_savepoint(

@@ -114,7 +114,7 @@ class JobHost:
         yield from router.take_rows()
         for operator in chain.watermark_operators():
             operator.go_on_when_idle(now_ms)
-        own_ends = self._split_ends(chain, split, now_ms)
+        own_ends = self._split_ends(chain, split, now_ms, batch.last_batch)
         ends.extend(own_ends)
         saved = {op.plan.id: op.suspend(now_ms) for op in chain.watermark_operators()}
         idle_times = [op.idle_at_ms(now_ms) for op in chain.watermark_operators()]
@@ -140,7 +140,9 @@ class JobHost:
             action = "reading the source"
             raise user_error(problem, chain.root.name, chain.subtask, action, None) from None
 
-    def _split_ends(self, chain: OperatorChain, split: SplitPlan, now_ms: int) -> list[SplitEnd]:
+    def _split_ends(
+        self, chain: OperatorChain, split: SplitPlan, now_ms: int, last_batch: bool
+    ) -> list[SplitEnd]:
         ends = []
         for origin in chain.task.origins:
             operator = chain.operators[origin]
@@ -148,7 +150,8 @@ class JobHost:
             if isinstance(operator, WatermarkOperator):
                 watermark = MIN_TIMESTAMP if self.plan.batch_mode else operator.watermark
                 active = operator.is_active(now_ms)
-            if split.ended and chain.root.plan.function.endless:
+            endless = chain.root.plan.function.endless and not last_batch
+            if split.ended and endless:
                 active = False  # other splits will come: this one only stops holding them back
             elif split.ended:
                 watermark, active = MAX_TIMESTAMP, True
