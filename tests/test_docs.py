@@ -47,6 +47,16 @@ def test_guide_to_time_runs() -> None:
         exec(compile(block, "docs/guide/time.md", "exec"), names)
 
 
+def test_guide_to_state_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"environment": direct_environment({"parallelism.default": 1})}
+    code = blocks("docs/guide/state.md", "python")
+    outputs = blocks("docs/guide/state.md", "")
+    assert len(code) == 2
+    for block, output in zip(code, outputs, strict=False):
+        exec(compile(block, "docs/guide/state.md", "exec"), names)
+        assert capsys.readouterr().out == output
+
+
 @pytest.mark.parametrize(
     ("kind", "late", "windows"),
     [("tumbling", {25, 40}, 7), ("session", {40}, 3), ("sliding", {25, 40}, 10)],

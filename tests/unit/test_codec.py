@@ -115,10 +115,10 @@ BLOBS = {
     "control.v2": control_blob,
     "lane.v2": lane_blob,
     "part.v1": part_blob,
-    "change.v2": change_blob,
-    "snapshot.v2": lambda: codec.encode(BlobKind.SNAPSHOT, a_state().snapshot()),
-    "columns-change.v2": lambda: codec.encode(BlobKind.CHANGE, column_state(False).changes()),
-    "columns-snapshot.v2": lambda: codec.encode(BlobKind.SNAPSHOT, column_state(True).snapshot()),
+    "change.v3": change_blob,
+    "snapshot.v3": lambda: codec.encode(BlobKind.SNAPSHOT, a_state().snapshot()),
+    "columns-change.v3": lambda: codec.encode(BlobKind.CHANGE, column_state(False).changes()),
+    "columns-snapshot.v3": lambda: codec.encode(BlobKind.SNAPSHOT, column_state(True).snapshot()),
     "head.v1": lambda: codec.encode(BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 100, 30, 2, ())),
 }
 
@@ -135,7 +135,15 @@ def test_blobs_of_earlier_days_can_still_be_read(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "version"),
-    [("frame", 1), ("frame", 2), ("frame", 3), ("change", 1), ("control", 1), ("lane", 1)],
+    [
+        ("frame", 1),
+        ("frame", 2),
+        ("frame", 3),
+        ("change", 1),
+        ("change", 2),
+        ("control", 1),
+        ("lane", 1),
+    ],
 )
 def test_blob_of_a_format_that_is_gone_is_refused(name: str, version: int) -> None:
     stored = (GOLDEN / f"{name}.v{version}.bin").read_bytes()

@@ -19,6 +19,7 @@ from millpond.runtime.job_folder import folder_name
 from millpond.runtime.savepoint_orders import read_answer, request_by_file, withdraw
 from millpond.savepoint.manifest import Manifest, OperatorEntry
 from millpond.savepoint.reader import SavepointReader
+from millpond.state.evolution import type_text
 from millpond.state.schemas import is_pickled
 
 _POLL_S = 0.1
@@ -207,7 +208,7 @@ def _show_operator(operator: OperatorEntry) -> None:
     print(f"  {operator.layout}, max parallelism {operator.max_parallelism}")
     for state in operator.states:
         types = ", ".join(
-            f"{column} {_type_text(schema)}" for column, schema in state.schemas.items()
+            f"{column} {type_text(schema)}" for column, schema in state.schemas.items()
         )
         print(f"  {state.name}  ({state.kind}: {types})")
         print(f"    {state.keys:,} keys, {state.rows:,} entries, {_size(state.file.bytes)}")
@@ -216,17 +217,6 @@ def _show_operator(operator: OperatorEntry) -> None:
         if state.biggest:
             biggest = ", ".join(f"{key} {count:,}" for key, count in state.biggest)
             print(f"    biggest keys: {biggest}")
-
-
-def _type_text(schema: Any) -> str:
-    if isinstance(schema, str):
-        return schema
-    if schema.get("logicalType"):
-        return str(schema["logicalType"])
-    if schema["type"] == "array":
-        return f"array of {_type_text(schema['items'])}"
-    fields = ", ".join(f"{f['name']} {_type_text(f['type'])}" for f in schema["fields"])
-    return f"{schema['name']} ({fields})"
 
 
 def _dispose(path: Path, as_json: bool) -> int:

@@ -76,7 +76,9 @@ class SavepointOrders:
             )
         path = Path(where.removeprefix("file://")).absolute()
         path.mkdir(parents=True, exist_ok=True)
-        return SavepointOrder(order_id, str(path), stop, drain, savepoint_name(self._job_id, order_id))
+        return SavepointOrder(
+            order_id, str(path), stop, drain, savepoint_name(self._job_id, order_id)
+        )
 
     def take(self) -> SavepointOrder | None:
         """The next one, if any was asked for."""

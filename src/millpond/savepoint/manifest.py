@@ -26,11 +26,13 @@ class FileEntry:
 
 @dataclass
 class StateEntry:
-    """`kind` as in the log: value, list, map, ..., with "+ttl" if entries have a time to live."""
+    """`kind` as in the log: value, list, map, ..., with "+ttl" if entries have a time to live. `schemas` are
+    those of the file's columns, `types` what the program declared."""
 
     name: str
     kind: str
     schemas: dict[str, Any]
+    types: dict[str, Any]
     rows: int
     keys: int
     biggest: list[tuple[str, int]]  # keys with the most rows

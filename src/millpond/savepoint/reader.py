@@ -47,7 +47,11 @@ class SavepointReader:
             if number in state.file.groups:
                 table = self._file(state).read_row_group(state.file.groups.index(number))
                 states[state.name] = (state.kind, to_columns(table, state.schemas))
-        return to_content(states) if states else None
+        return to_content(states, self._declared_types(operator)) if states else None
+
+    @staticmethod
+    def _declared_types(operator: OperatorEntry) -> dict[str, dict[str, Any]]:
+        return {state.name: state.types for state in operator.states if state.types}
 
     def table(self, uid: str, name: str) -> pyarrow.Table:
         """All of one state, as it is in the file."""

@@ -23,7 +23,7 @@ from millpond.errors import CorruptDataError
 from millpond.runtime.task.codec import freeze, thaw_all
 from millpond.runtime.task.columns import decode_list, encode_list
 from millpond.state.key_group_state import TTL_MARK, KeyGroupState
-from millpond.state.schemas import PICKLE, Schema, codec_of, schema_of, schema_of_values
+from millpond.state.schemas import PICKLE, Schema, codec_of, schema_of_values
 
 TIMERS = "timers"
 _DOMAINS = ("event", "processing")
@@ -80,13 +80,7 @@ def _repeated(keys: list[Any], counts: list[int]) -> list[Any]:
 
 def schemas_of(state: KeyGroupState, name: str, columns: Columns) -> Schemas:
     """The schema of each column: as declared, else as the values are."""
-    descriptor = state.declared.get(name)
-    declared: Schemas = {}
-    if descriptor is not None:
-        declared["value"] = schema_of(descriptor.type_info)
-        entry_type = getattr(descriptor, "key_type_info", None)
-        if entry_type is not None:
-            declared["entry"] = schema_of(entry_type)
+    declared = state.types.get(name, {})
     schemas: Schemas = {}
     for column, values in columns.items():
         schema = declared.get(column, PICKLE)
@@ -114,9 +108,10 @@ def to_columns(table: pyarrow.Table, schemas: Schemas) -> Columns:
     return {name: codec_of(schema).values(table.column(name)) for name, schema in schemas.items()}
 
 
-def to_content(states: dict[str, tuple[str, Columns]]) -> Content:
-    """Of state name -> (kind, columns): what KeyGroupState.apply takes."""
-    content: Content = {"states": {}, "event": None, "processing": None}
+def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]) -> Content:
+    """Of state name -> (kind, columns), and the types they were declared with: what KeyGroupState.apply
+    takes."""
+    content: Content = {"states": {}, "types": types, "event": None, "processing": None}
     timers: Columns = {"domain": [], "time": [], "key": [], "namespace": []}
     for name, (kind, columns) in states.items():
         if name == TIMERS:

@@ -98,6 +98,7 @@ def _write_operator(
         kinds = {name: kind for name, (kind, _) in content["states"].items()}
         for name, columns in columns_of(content).items():
             files[name].add(number, kinds.get(name, name), columns)
+            files[name].types = content["types"].get(name, {})
     return OperatorEntry(
         operator.uid,
         operator.name,
@@ -119,6 +120,7 @@ class _StateFile:
         self._name = name
         self._schemas = schemas
         self._kind = ""
+        self.types: Schemas = {}  # as the program declared them
         self._writer: Any = None
         self._groups: list[int] = []
         self._rows = 0
@@ -146,7 +148,14 @@ class _StateFile:
         file: FileEntry = describe_file(self._folder, self._path, self._groups)
         biggest = [(key, count) for key, count in self._biggest.most_common() if count > 1]
         return StateEntry(
-            self._name, self._kind, self._schemas, self._rows, self._keys, biggest, file
+            self._name,
+            self._kind,
+            self._schemas,
+            self.types,
+            self._rows,
+            self._keys,
+            biggest,
+            file,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from millpond.datastream.state import BroadcastState, MapStateDescriptor, StateKind
+from millpond.datastream.state import BroadcastState, MapStateDescriptor
 from millpond.errors import ProgramError, TypeMismatchError
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.state.key_group_state import KeyGroupState
@@ -23,8 +23,7 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         self._table = MapTable()
 
     def bind(self, state: KeyGroupState) -> None:
-        self._table = state.table(PREFIX + self._descriptor.name, StateKind.MAP)
-        state.declared[PREFIX + self._descriptor.name] = self._descriptor
+        self._table = state.state(self._descriptor, PREFIX)
 
     def _entries(self) -> dict[Any, Any]:
         return self._table.data.get(_OWNER, {})

@@ -13,7 +13,7 @@ from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.errors import ProgramError
 from millpond.runtime.task.key_groups import stable_hash
-from millpond.state.tables import ListTable, MapTable, ValueTable
+from millpond.state.tables import ListTable, MapTable, ValueTable, change_all
 
 Timed = tuple[int, Any]  # the time of an entry and its value, at rest
 _AT_LEAST = 100  # entries that a cleaner looks at after a batch
@@ -141,20 +141,9 @@ class Cleaner:
 
 def set_times(table: Any, now_ms: int) -> None:
     """A state gets a time to live: what is there begins to live now."""
-    _change_all(table, lambda value: (now_ms, value))
+    change_all(table, lambda value: (now_ms, value))
 
 
 def drop_times(table: Any) -> None:
     """A state has no time to live any more."""
-    _change_all(table, lambda timed: timed[1])
-
-
-def _change_all(table: Any, change: Any) -> None:
-    for key, content in list(table.data.items()):
-        if isinstance(table, ValueTable):
-            table.set(key, change(content))
-        elif isinstance(table, ListTable):
-            table.replace(key, list(map(change, content)))
-        else:
-            for entry, value in list(content.items()):
-                table.put(key, entry, change(value))
+    change_all(table, lambda timed: timed[1])

@@ -78,8 +78,7 @@ class Handle:
         return list(self._data)
 
     def bind(self, state: KeyGroupState) -> None:
-        self._table = state.table(self._descriptor.name, self._descriptor.kind)
-        state.declared[self._descriptor.name] = self._descriptor
+        self._table = state.state(self._descriptor)
         self._data = self._table.data
 
 

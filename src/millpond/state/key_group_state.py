@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millpond.datastream.state import StateDescriptor, StateKind
-from millpond.errors import IncompatibleCheckpointError
+from millpond.datastream.state import MapStateDescriptor, StateDescriptor, StateKind
+from millpond.errors import IncompatibleCheckpointError, TypeMismatchError
 from millpond.runtime.task.timers import TimerQueue
 from millpond.state.column_table import ColumnTable
+from millpond.state.evolution import CannotBecome, at_rest_converter, type_text
 from millpond.state.expiry import Cleaner, Expiry, drop_times, set_times
-from millpond.state.tables import ListTable, MapTable, StateTable, ValueTable
+from millpond.state.schemas import Schema, schema_of
+from millpond.state.tables import ListTable, MapTable, StateTable, ValueTable, change_all
 
 TTL_MARK = "+ttl"  # after the kind of a state, in the log
+Schemas = dict[str, Schema]
 COLUMNS = "_columns"  # the name of the one table of a column function
 _TABLES: dict[StateKind, Callable[[], StateTable]] = {
     StateKind.VALUE: ValueTable,
@@ -35,12 +38,48 @@ class KeyGroupState:
         self.processing_timers = TimerQueue()
         # What an operator computed from the state and would have to compute again; not in the log.
         self.derived: dict[Any, Any] = {}
-        # The descriptors of states that functions have asked for; for the types in savepoints.
-        self.declared: dict[str, StateDescriptor] = {}
+        self.where = f"key group {key_group}"  # for messages
+        # What the values of states are, as they were written or are declared now; see evolution.py.
+        self.types: dict[str, Schemas] = {}
+        self._unlogged_types: set[str] = set()
         self.is_restored = False  # from a savepoint, and the log does not know yet
         self._timed: set[str] = set()  # states whose entries rest with their times
         self._cleaners: dict[str, Cleaner] = {}
-        self._converted = False  # a state got, or lost, a time to live since the last commit
+        self._converted = False  # a state got another type or time to live since the last commit
+
+    def state(
+        self, descriptor: StateDescriptor, prefix: str = "", expiry: Expiry | None = None
+    ) -> Any:
+        """The table of a state that a function declares. What was written with another type becomes what
+        is declared now, or is refused."""
+        name = prefix + descriptor.name
+        table = self.table(name, descriptor.kind, expiry)
+        schemas, known = declared_schemas(descriptor), self.types.get(name)
+        if known is not schemas:
+            if known is not None and known != schemas and not table.is_empty():
+                self._convert(name, table, known, descriptor)
+            if known != schemas:
+                self._unlogged_types.add(name)
+            self.types[name] = schemas
+        return table
+
+    def _convert(self, name: str, table: Any, known: Schemas, descriptor: StateDescriptor) -> None:
+        schemas = declared_schemas(descriptor)
+        try:
+            value = at_rest_converter(known["value"], descriptor.type_info)
+            entry = None
+            if isinstance(descriptor, MapStateDescriptor) and known["entry"] != schemas["entry"]:
+                entry = at_rest_converter(known["entry"], descriptor.key_type_info)
+            if name in self._timed:
+                change_all(table, lambda timed: (timed[0], value(timed[1])), entry)
+            else:
+                change_all(table, value, entry)
+        except (CannotBecome, TypeMismatchError) as problem:
+            raise IncompatibleCheckpointError(
+                f"{self.where}: state '{descriptor.name}' was written as {_text(known)} and is declared as "
+                f"{_text(schemas)} now: {problem}. Give the new state another name."
+            ) from None
+        self._converted = True
 
     def table(self, name: str, kind: StateKind, expiry: Expiry | None = None) -> Any:
         """The table of a state, made if there is none. `expiry`: its entries have a time to live."""
@@ -60,7 +99,7 @@ class KeyGroupState:
             self.tables[name] = _TABLES[kind]()
         elif known is not kind:
             raise IncompatibleCheckpointError(
-                f"State '{name}' is stored as {known.value} state but declared as {kind.value} "
+                f"{self.where}: state '{name}' is stored as {known.value} state but declared as {kind.value} "
                 "state. Give the new state another name."
             )
         return self.tables[name]
@@ -113,12 +152,12 @@ class KeyGroupState:
         )
 
     def changes(self) -> dict[str, Any]:
+        changed = {name: table for name, table in self.tables.items() if table.has_changes()}
         return {
             "states": {
-                name: (self._kind_text(name), table.changes())
-                for name, table in self.tables.items()
-                if table.has_changes()
+                name: (self._kind_text(name), table.changes()) for name, table in changed.items()
             },
+            "types": {name: self.types[name] for name in changed if name in self._unlogged_types},
             "event": self.event_timers.changes(),
             "processing": self.processing_timers.changes(),
         }
@@ -130,6 +169,11 @@ class KeyGroupState:
                 for name, table in self.tables.items()
                 if not table.is_empty()
             },
+            "types": {
+                name: schemas
+                for name, schemas in self.types.items()
+                if name in self.tables and not self.tables[name].is_empty()
+            },
             "event": self.event_timers.snapshot(),
             "processing": self.processing_timers.snapshot(),
         }
@@ -140,10 +184,13 @@ class KeyGroupState:
         for name, (kind, changes) in content["states"].items():
             self._table(name, StateKind(kind.removesuffix(TTL_MARK))).apply(changes)
             (self._timed.add if kind.endswith(TTL_MARK) else self._timed.discard)(name)
+        self.types.update(content.get("types", {}))
         self.event_timers.apply(content["event"])
         self.processing_timers.apply(content["processing"])
 
     def commit(self) -> None:
+        written = {name for name in self._unlogged_types if self.tables[name].has_changes()}
+        self._unlogged_types -= written
         for table in self.tables.values():
             table.commit()
         self.event_timers.commit()
@@ -161,3 +208,19 @@ class KeyGroupState:
             and self.processing_timers.rollback()
             and all(table.rollback() for table in self.tables.values())
         )
+
+
+def declared_schemas(descriptor: StateDescriptor) -> Schemas:
+    """Column -> schema; computed once for a descriptor."""
+    schemas: Schemas | None = descriptor.__dict__.get("_schemas")
+    if schemas is None:
+        schemas = {"value": schema_of(descriptor.type_info)}
+        if isinstance(descriptor, MapStateDescriptor):
+            schemas["entry"] = schema_of(descriptor.key_type_info)
+        descriptor.__dict__["_schemas"] = schemas
+    return schemas
+
+
+def _text(schemas: Schemas) -> str:
+    entry = f"{type_text(schemas['entry'])} -> " if "entry" in schemas else ""
+    return entry + type_text(schemas["value"])

@@ -280,27 +280,39 @@ def _record_functions(
     if kind == "instant":
         return lambda instant: [instant.seconds, instant.nanos], lambda fields: Instant(*fields)
     if kind == "dataclass":
-        python_class = _find_class(schema["class"])
-        return (
-            lambda value: [getattr(value, name) for name in names],
-            lambda fields: python_class(**dict(zip(names, fields, strict=True))),
-        )
+        python_class = _find_class(schema["class"], names)
+        if python_class is not None:
+            return (
+                lambda value: [getattr(value, name) for name in names],
+                lambda fields: python_class(**dict(zip(names, fields, strict=True))),
+            )
 
     def row(fields: list[Any]) -> Row:
         made = Row(*fields)
         made.set_field_names(names)
         return made
 
-    return list, row
+    return lambda value: [_field(value, name) for name in names], row
 
 
-def _find_class(reference: str) -> Any:
-    """A dataclass by module and name; records of one that is gone become rows."""
+def _field(value: Any, name: str) -> Any:
+    if isinstance(value, (tuple, list)):
+        return value[int(name[1:])]
+    return getattr(value, name, None) if not isinstance(value, Row) else value[name]
+
+
+def _find_class(reference: str, names: list[str]) -> Any:
+    """A dataclass by module and name; None if it is gone, or has other fields now. Then its records are
+    rows, until it is known what they are to become (evolution.py)."""
     module, _, name = reference.partition(":")
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError):
-        return Row
-    return found
+        return None
+    if not dataclasses.is_dataclass(found):
+        return None
+    return (
+        found if {own.name for own in dataclasses.fields(found) if own.init} == set(names) else None
+    )

@@ -7,6 +7,7 @@ takes it back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain, compress, islice
 from operator import itemgetter
 from typing import Any, Protocol
@@ -307,3 +308,20 @@ class MapTable:
 
     def is_empty(self) -> bool:
         return not self.data
+
+
+def change_all(
+    table: Any, change: Callable[[Any], Any], change_entry: Callable[[Any], Any] | None = None
+) -> None:
+    """Put something else in the place of every value at rest, and of every entry of a map."""
+    for key, content in list(table.data.items()):
+        if isinstance(table, ValueTable):
+            table.set(key, change(content))
+        elif isinstance(table, ListTable):
+            table.replace(key, list(map(change, content)))
+        else:
+            entries = list(content.items())
+            if change_entry is not None:
+                table.clear(key)
+            for entry, value in entries:
+                table.put(key, change_entry(entry) if change_entry else entry, change(value))

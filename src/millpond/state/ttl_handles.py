@@ -30,9 +30,7 @@ class _TtlHandle(Handle):
         self._expiry = expiry
 
     def bind(self, state: KeyGroupState) -> None:
-        descriptor = self._descriptor
-        self._table = state.table(descriptor.name, descriptor.kind, self._expiry)
-        state.declared[descriptor.name] = descriptor
+        self._table = state.state(self._descriptor, expiry=self._expiry)
         self._data = self._table.data
 
     def _timed(self, value: Any) -> Timed:

@@ -205,6 +205,7 @@ class JobHost:
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
         state, head = changelog.load(store, number, cached, where)
+        state.where = where
         if head.version == 0 and self._savepoint is not None:
             self._restore(state, plan, number)
         with _reset_on_failure(task):

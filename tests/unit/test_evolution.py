@@ -1,0 +1,267 @@
+"""State whose type changes (E47, C40): by Avro's rules, or refused before a record is read."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.common import Types
+from millpond.common.time import Instant
+from millpond.common.types import Row
+from millpond.datastream import DataStream, KeyedProcessFunction, RuntimeContext
+from millpond.datastream.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from millpond.errors import IncompatibleCheckpointError
+from millpond.state.evolution import CannotBecome, resolve
+from millpond.state.schemas import codec_of, schema_of, schema_of_values
+from millpond.testing import CUT, KeyedHarness
+from tests.unit.test_savepoint import go_on, run_and_save
+
+
+@dataclasses.dataclass
+class View:
+    ad: str
+    count: int = 0
+
+
+@dataclasses.dataclass
+class ViewWithPrice:
+    """What View has become: a field is new."""
+
+    ad: str
+    price: float = 1.5
+    count: int = 0
+
+
+@dataclasses.dataclass
+class ViewWithoutDefault:
+    ad: str
+    price: float
+    count: int = 0
+
+
+class Keep(KeyedProcessFunction):
+    """Writes what it is told, and always tells what it has."""
+
+    def __init__(self, descriptor: StateDescriptor, first: Any = None) -> None:
+        self._descriptor = descriptor
+        self._first = first
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        if isinstance(self._descriptor, ListStateDescriptor):
+            self._state: Any = runtime_context.get_list_state(self._descriptor)
+        elif isinstance(self._descriptor, MapStateDescriptor):
+            self._state = runtime_context.get_map_state(self._descriptor)
+        else:
+            self._state = runtime_context.get_state(self._descriptor)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if self._first is not None:
+            if isinstance(self._descriptor, ListStateDescriptor):
+                self._state.update(self._first)
+            elif isinstance(self._descriptor, MapStateDescriptor):
+                self._state.put_all(self._first)
+            else:
+                self._state.update(self._first)
+        if isinstance(self._descriptor, ListStateDescriptor):
+            yield list(self._state.get())
+        elif isinstance(self._descriptor, MapStateDescriptor):
+            yield dict(self._state.items())
+        else:
+            yield self._state.value()
+
+
+def value(type_info: Any) -> StateDescriptor:
+    return ValueStateDescriptor("state", type_info)
+
+
+def listed(type_info: Any) -> StateDescriptor:
+    return ListStateDescriptor("state", type_info)
+
+
+def mapped(key: Any, type_info: Any) -> StateDescriptor:
+    return MapStateDescriptor("state", key, type_info)
+
+
+def row(**types: Any) -> Any:
+    return Types.ROW_NAMED(list(types), list(types.values()))
+
+
+INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
+ANY = Types.PICKLED_BYTE_ARRAY()
+ROW1, ROW2 = row(a=INT, b=STRING), row(b=STRING, c=INT)
+
+# (before, what is written, after, what is read; None: it is refused)
+CHANGES: dict[str, tuple[StateDescriptor, Any, StateDescriptor, Any]] = {
+    "same": (value(INT), 7, value(INT), 7),
+    "int to long": (value(INT), 7, value(LONG), 7),
+    "int to double": (value(INT), 7, value(DOUBLE), 7.0),
+    "long to double": (value(LONG), 7, value(DOUBLE), 7.0),
+    "int to string": (value(INT), 7, value(STRING), None),
+    "long to int": (value(LONG), 7, value(INT), None),
+    "string to int": (value(STRING), "7", value(INT), None),
+    "field added and one removed": (value(ROW1), Row(a=1, b="x"), value(ROW2), Row(b="x", c=None)),
+    "field of another type": (
+        value(row(a=INT)),
+        Row(a=1),
+        value(row(a=LONG)),
+        Row(a=1),
+    ),
+    "field that cannot change": (value(row(a=INT)), Row(a=1), value(row(a=STRING)), None),
+    "elements of a list": (listed(INT), [1, 2], listed(DOUBLE), [1.0, 2.0]),
+    "elements that cannot change": (listed(INT), [1, 2], listed(STRING), None),
+    "entries of a map": (mapped(INT, INT), {1: 2}, mapped(LONG, DOUBLE), {1: 2.0}),
+    "entries that cannot change": (mapped(INT, INT), {1: 2}, mapped(STRING, INT), None),
+    "lists within": (
+        value(Types.LIST(row(a=INT))),
+        [Row(a=1)],
+        value(Types.LIST(row(a=LONG, b=STRING))),
+        [Row(a=1, b=None)],
+    ),
+    "a type is declared": (value(ANY), 7, value(INT), 7),
+    "a type that does not fit is declared": (value(ANY), "seven", value(INT), None),
+    "a type is no longer declared": (value(INT), 7, value(ANY), 7),
+    "value to list": (value(INT), 7, listed(INT), None),
+    "dataclass": (value(View), View("a", 2), value(View), View("a", 2)),
+    "dataclass gets a field": (
+        value(View),
+        View("a", 2),
+        value(ViewWithPrice),
+        ViewWithPrice("a", 1.5, 2),
+    ),
+    "dataclass gets a field without default": (
+        value(View),
+        View("a", 2),
+        value(ViewWithoutDefault),
+        None,
+    ),
+}
+# C40: a class with its new fields reads what was written before it had them.
+ELEMENTS = [("key", 0, 0), CUT, ("key", 0, 1), CUT]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+@pytest.mark.parametrize("change", CHANGES)
+def test_savepoint_is_read_with_another_type(change: str, parallelism: int, tmp_path: Path) -> None:
+    before, written, after, expected = CHANGES[change]
+
+    def writing(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda r: r[0]).process(Keep(before, written)).uid("keep")
+
+    def reading(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda r: r[0]).process(Keep(after)).uid("keep")
+
+    settings = {"parallelism.default": 2}
+    _, path = run_and_save(writing, ELEMENTS, tmp_path, batches=0, **settings)
+    settings["parallelism.default"] = parallelism
+    if expected is None:
+        with pytest.raises(IncompatibleCheckpointError, match="operator 'KEYED PROCESS'.*'state'"):
+            go_on(reading, ELEMENTS, path, **settings)
+    else:
+        assert go_on(reading, ELEMENTS, path, **settings) == [expected]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_log_is_read_with_another_type(change: str) -> None:
+    """A program that is changed and goes on in its job folder; twice, so the change is in the log."""
+    before, written, after, expected = CHANGES[change]
+    job = KeyedHarness.of(Keep(before, written), lambda r: r)
+    job.process_element("key")
+    snapshot = job.snapshot()
+    for _ in range(2):
+        job = KeyedHarness.of(Keep(after), lambda r: r, restore=snapshot) if expected else None
+        if job is None:
+            with pytest.raises(IncompatibleCheckpointError, match="'state'"):
+                KeyedHarness.of(Keep(after), lambda r: r, restore=snapshot)
+            return
+        job.process_element("key")
+        assert job.values() == [expected]
+        snapshot = job.snapshot()
+
+
+def test_refused_change_names_old_and_new_type() -> None:
+    job = KeyedHarness.of(Keep(value(ROW1), Row(a=1, b="x")), lambda r: r)
+    job.process_element("key")
+    with pytest.raises(IncompatibleCheckpointError) as caught:
+        KeyedHarness.of(Keep(value(row(a=STRING, b=STRING))), lambda r: r, restore=job.snapshot())
+    text = str(caught.value)
+    assert "written as Row (a int, b string)" in text
+    assert "declared as Row (a string, b string)" in text
+    assert "int cannot become string (field a)" in text
+
+
+# --- values of all types go through Parquet ----------------------------------------------------------
+
+TYPED: dict[str, tuple[Any, Any]] = {
+    "string": (STRING, st.text()),
+    "int": (INT, st.integers(-(2**31), 2**31 - 1)),
+    "long": (LONG, st.integers(-(2**63), 2**63 - 1)),
+    "double": (DOUBLE, st.floats(allow_nan=False)),
+    "boolean": (Types.BOOLEAN(), st.booleans()),
+    "big int": (Types.BIG_INT(), st.integers()),
+    "big decimal": (Types.BIG_DEC(), st.decimals(allow_nan=False)),
+    "date": (Types.SQL_DATE(), st.dates()),
+    "time": (Types.SQL_TIME(), st.times()),
+    "timestamp": (Types.SQL_TIMESTAMP(), st.datetimes(timezones=st.just(datetime.UTC))),
+    "instant": (Types.INSTANT(), st.builds(Instant, st.integers(0, 2**40), st.integers(0, 999))),
+    "bytes": (Types.PRIMITIVE_ARRAY(Types.BYTE()), st.binary()),
+    "list": (Types.LIST(STRING), st.lists(st.text())),
+    "map": (Types.MAP(LONG, STRING), st.dictionaries(st.integers(0, 99), st.text())),
+    "tuple": (Types.TUPLE([INT, STRING]), st.tuples(st.integers(0, 9), st.text())),
+    "row": (row(a=INT, b=Types.LIST(INT)), st.builds(lambda a: Row(a=a, b=[a]), st.integers(0, 9))),
+    "dataclass": (View, st.builds(View, st.text(), st.integers(0, 9))),
+    "any": (ANY, st.one_of(st.integers(), st.text(), st.lists(st.integers()))),
+}
+
+
+@pytest.mark.parametrize("kind", TYPED)
+@given(data=st.data())
+def test_values_of_all_types_come_back(kind: str, data: Any) -> None:
+    declared, values = TYPED[kind]
+    schema = schema_of(ValueStateDescriptor("state", declared).type_info)
+    codec = codec_of(schema)
+    written = data.draw(st.lists(st.one_of(values, st.none())))
+    assert codec.values(codec.column(written)) == written
+
+
+@pytest.mark.parametrize(
+    ("values", "schema"),
+    [
+        (["a", "b"], "string"),
+        ([1, 2], "long"),
+        ([1.0], "double"),
+        ([True], "boolean"),
+        ([b"x"], "bytes"),
+    ],
+)
+def test_undeclared_plain_values_are_readable_by_others(values: list[Any], schema: str) -> None:
+    assert schema_of_values(values) == schema
+
+
+@pytest.mark.parametrize("values", [[1, "a"], [1 << 70], [(1, 2)], [], [decimal.Decimal(1)]])
+def test_other_undeclared_values_are_pickles(values: list[Any]) -> None:
+    schema = schema_of_values(values)
+    assert schema == {"type": "bytes", "logicalType": "pickle"}
+    codec = codec_of(schema)
+    assert codec.values(codec.column(values)) == values
+
+
+def test_what_cannot_be_resolved_is_refused() -> None:
+    for written, read in (
+        ("int", "string"),
+        ("double", "int"),
+        ("string", {"type": "array", "items": "string"}),
+    ):
+        with pytest.raises(CannotBecome):
+            resolve(written, read)
