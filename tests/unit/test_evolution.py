@@ -166,7 +166,7 @@ def test_savepoint_is_read_with_another_type(change: str, parallelism: int, tmp_
     _, path = run_and_save(writing, ELEMENTS, tmp_path, batches=0, **settings)
     settings["parallelism.default"] = parallelism
     if expected is None:
-        with pytest.raises(IncompatibleCheckpointError, match="operator 'KEYED PROCESS'.*'state'"):
+        with pytest.raises(IncompatibleCheckpointError, match=r"operator 'KEYED PROCESS'.*'state'"):
             go_on(reading, ELEMENTS, path, **settings)
     else:
         assert go_on(reading, ELEMENTS, path, **settings) == [expected]

@@ -305,3 +305,16 @@ def test_savepoint_needs_a_folder(tmp_path: Path) -> None:
     client.get_job_execution_result().result()
     with pytest.raises(SavepointError, match="FINISHED"):
         client.trigger_savepoint(str(tmp_path))
+
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.mark.parametrize(("name", "build"), [("remember", remember), ("windows", windows)])
+def test_savepoints_of_earlier_days_still_load(name: str, build: Any, tmp_path: Path) -> None:
+    """Written when the format was new; never regenerate them, add new ones."""
+    kept = GOLDEN / f"savepoint.v1-{name}"
+    whole = run_to_the_end(build, CUT_RECORDS)
+    before, _ = run_and_save(build, CUT_RECORDS, tmp_path)
+    after = go_on(build, CUT_RECORDS, str(kept))
+    assert sorted(before + after, key=repr) == sorted(whole, key=repr)

@@ -11,6 +11,8 @@ from millpond.runtime.task.frames import Start
 from millpond.runtime.task.host import origins_of
 
 Channels = list[tuple[int, bool]]
+# What `JobState.by_uid` gives for a job that never ran.
+EMPTY_JOB_STATE: dict[str, Any] = {"sources": {}, "channels": {}, "clocks": {}, "time_ms": 0}
 
 
 @dataclass

@@ -54,7 +54,7 @@ def _check_operator(
 ) -> None:
     operator = plan.operators[task.root]
     where = f"Operator '{operator.name}' (uid '{operator.uid}')"
-    if state_layout(operator) != saved.layout:
+    if saved.layout and state_layout(operator) != saved.layout:  # none: made without a job
         raise SavepointError(
             f"{where} is {state_layout(operator)}, but the savepoint {reader.path} has the state of "
             f"{saved.layout}. Give it another uid to start without that state."

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +47,7 @@ def write_savepoint(
     drained: bool = False,
 ) -> Path:
     """`job_state`: what the driver knows, by uid. The staging folder goes."""
-    building = target.with_name(f".{target.name}.building")
-    shutil.rmtree(building, ignore_errors=True)
-    (building / "state").mkdir(parents=True, mode=0o700)
-    try:
+    with new_folder(target) as building:
         operators = [
             _write_operator(plan.operators[task.root], task, staging, building)
             for task in plan.tasks.values()
@@ -69,14 +68,24 @@ def write_savepoint(
             job_file=describe_file(building, JOB_FILE),
         )
         manifest.write(building)
+    shutil.rmtree(staging, ignore_errors=True)
+    return target
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """A folder to build a savepoint in, that gets its name when all is done, and goes if something fails."""
+    building = target.with_name(f".{target.name}.building")
+    shutil.rmtree(building, ignore_errors=True)
+    (building / "state").mkdir(parents=True, mode=0o700)
+    try:
+        yield building
         _sync(building)
         os.rename(building, target)
         _sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
-    shutil.rmtree(staging, ignore_errors=True)
-    return target
 
 
 def _write_operator(
@@ -88,9 +97,8 @@ def _write_operator(
         _, own, _ = read_part(path)
         for name, found in own.items():
             schemas[name] = joined_schemas(schemas[name], found) if name in schemas else found
-    uid_path = re.sub(r"[^A-Za-z0-9._-]+", "-", operator.uid)[:80]
     files = {
-        name: _StateFile(folder, f"state/{operator.id}-{uid_path}-{number}.parquet", name, schema)
+        name: StateFile(folder, state_path(operator.id, operator.uid, number), name, schema)
         for number, (name, schema) in enumerate(sorted(schemas.items()))
     }
     for path in parts:
@@ -111,7 +119,12 @@ def _write_operator(
     )
 
 
-class _StateFile:
+def state_path(operator: int, uid: str, number: int) -> str:
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", uid)[:80]
+    return f"state/{operator}-{readable}-{number}.parquet"
+
+
+class StateFile:
     """One state of all key groups: a row group for each."""
 
     def __init__(self, folder: Path, path: str, name: str, schemas: Schemas) -> None:
