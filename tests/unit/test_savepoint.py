@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,30 @@ def remember(stream: DataStream) -> DataStream:
     return stream.key_by(lambda r: r[0]).process(Remember()).uid("remember")
 
 
+@dataclass(frozen=True)
+class User:
+    name: str
+
+
+def remember_users(stream: DataStream) -> DataStream:
+    """Keys, and entries of maps, that are objects."""
+    return stream.key_by(lambda r: User(r[0])).process(RememberUsers()).uid("users")
+
+
+class RememberUsers(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        anything = Types.PICKLED_BYTE_ARRAY()
+        self.seen = runtime_context.get_map_state(MapStateDescriptor("seen", anything, Types.INT()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.seen.put(User(value[1]), value[2])
+        ctx.timer_service().register_event_time_timer(value[2] + 10_000)
+        yield (ctx.get_current_key().name, sorted(user.name for user in self.seen))
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield (ctx.get_current_key().name, timestamp, self.seen.get(User("a")))
+
+
 def windows(stream: DataStream) -> DataStream:
     counted = stream.map(lambda r: (r[0], 1)).key_by(lambda r: r[0])
     window = TumblingEventTimeWindows.of(Time.seconds(60))
@@ -114,7 +139,7 @@ def go_on(build: Any, elements: list[Any], path: str, **settings: Any) -> list[A
 CUT_RECORDS = [*RECORDS[:2], CUT, *RECORDS[2:], CUT, *MORE]
 
 
-@pytest.mark.parametrize("build", [remember, windows])
+@pytest.mark.parametrize("build", [remember, remember_users, windows])
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
 def test_job_goes_on_from_a_savepoint_with_any_parallelism(
     build: Any, parallelism: int, tmp_path: Path

@@ -106,8 +106,7 @@ class Coordinator:
             newest = plans[1] or plans[0]
             if newest is not None:
                 self._take_positions(newest)
-            if plans[0] is not None and plans[0].get("savepoint") is not None:
-                self._finish_savepoint(plans[0])
+            self._finish_savepoints()
         for enumerator in self._enumerators.values():
             enumerator.start()
 
@@ -123,14 +122,24 @@ class Coordinator:
             self._enumerators[source].restore(position)
         self._reset()
 
-    def _finish_savepoint(self, plan: dict[str, Any]) -> None:
+    def _finish_savepoints(self) -> None:
         """The driver may have died after a batch with a savepoint, before that was put together."""
-        order = SavepointOrder(**plan["savepoint"])
-        if order.staging.exists() and not order.target.exists():
-            state = self._job_state()
-            state.positions, state.ended = plan["positions"], plan["ended"]
-            state.time_ms = plan["time_ms"]
-            self.savepoints.batch_done(order, state, self._last_epoch)
+        assert self._folder is not None
+        for epoch in self._folder.planned_epochs():
+            plan, left = self._folder.read_plan(epoch), self._folder.read_epoch(epoch)
+            if plan is None or left is None or plan.get("savepoint") is None:
+                continue
+            order = SavepointOrder(**plan["savepoint"])
+            if order.staging.exists() and not order.target.exists():
+                state = JobState(
+                    plan["positions"],
+                    plan["ended"],
+                    left["saved"],
+                    left["channels"],
+                    {task: Start(*start) for task, start in left["starts"].items()},
+                    plan["time_ms"],
+                )
+                self.savepoints.batch_done(order, state, epoch)
 
     def _load_epoch(self, epoch: int) -> None:
         """What batch `epoch` left behind; -1: nothing yet."""
@@ -201,7 +210,8 @@ class Coordinator:
         if epoch == self._last_epoch:
             # It ran, but Spark did not commit it: it runs again, from what was before it.
             self._load_epoch(epoch - 1)
-            self.finished = False
+            self.finished = self.stopped = False
+            self.savepoints.forget(epoch)
         else:
             self.commit_output()
         if planned is not None:
@@ -218,6 +228,8 @@ class Coordinator:
         self.planned_time_ms = now_ms
         self._ended = {source: e.ended() for source, e in self._enumerators.items()}
         self._order = self.savepoints.orders.take()
+        if self._order is not None:
+            self._order.clear_staging()
         if self._order is not None and self._order.drain:
             self._ended = {source: [True] * len(own) for source, own in self._ended.items()}
         self.is_last_batch = self._all_ended()

@@ -20,6 +20,12 @@ POINTS = (
     "driver before complete",  # all tasks have committed their state
     "driver after complete",  # the epoch is written, Spark's commit log is not
 )
+SAVEPOINT_POINTS = (
+    "slot before part",  # a key group is about to write its part of a savepoint
+    "driver before savepoint",  # all parts are there, and the batch is committed
+    "driver within savepoint",  # it is put together and has no name yet
+    "driver after savepoint",  # it is there, and nobody has been told
+)
 _folder = os.environ.get(VARIABLE)
 
 

@@ -137,6 +137,10 @@ class JobFolder:
     def read_plan(self, epoch: int) -> dict[str, Any] | None:
         return self._read(self.path / "plans" / f"{epoch}.plan", BlobKind.BATCH_PLAN)
 
+    def planned_epochs(self) -> list[int]:
+        """Batches whose plans are still there."""
+        return sorted(int(path.stem) for path in (self.path / "plans").glob("*.plan"))
+
     def write_epoch(self, epoch: int, content: dict[str, Any]) -> None:
         blob = codec.encode(BlobKind.EPOCH, content)
         self._write(self.path / "epochs" / f"{epoch}.epoch", blob)

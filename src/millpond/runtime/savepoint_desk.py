@@ -41,6 +41,10 @@ class SavepointDesk:
         """A batch has left the parts of a savepoint; it is not committed yet."""
         self._done.append((order, state.by_uid(self._plan), epoch))
 
+    def forget(self, epoch: int) -> None:
+        """This batch was not committed after all, and runs again."""
+        self._done = [done for done in self._done if done[2] != epoch]
+
     def write_what_is_done(self) -> None:
         """The batch is committed, and its output visible."""
         done, self._done = self._done, []
@@ -61,6 +65,7 @@ class SavepointDesk:
             write_savepoint(
                 self._plan, order.staging, order.target, state, epoch, created_ms, order.drain
             )
+            fault_points.reach("driver after savepoint")
             problem = None
         except Exception as failure:
             shutil.rmtree(order.staging, ignore_errors=True)

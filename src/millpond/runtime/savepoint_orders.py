@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import uuid
 from concurrent.futures import Future
@@ -40,6 +41,10 @@ class SavepointOrder:
     def staging(self) -> Path:
         """Beside the target: where the job's workers can write, and on the same file system."""
         return Path(self.directory) / f".{self.name}.staging"
+
+    def clear_staging(self) -> None:
+        """Nothing of an earlier try may get into it."""
+        shutil.rmtree(self.staging, ignore_errors=True)
 
     def to_plan(self) -> dict[str, Any]:
         return asdict(self)

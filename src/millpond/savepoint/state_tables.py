@@ -120,7 +120,7 @@ def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]
             content["states"][name] = (kind, _encoded(kind, columns))
     rows = list(zip(*(timers[n] for n in ("domain", "time", "key", "namespace")), strict=True))
     for domain in _DOMAINS:
-        own = [(time, freeze(key), space) for of, time, key, space in rows if of == domain]
+        own = [(time, key, space) for of, time, key, space in rows if of == domain]
         content[domain] = (encode_list([]), encode_list(own))
     return content
 
@@ -129,7 +129,7 @@ def _encoded(kind_text: str, columns: Columns) -> tuple[Any, ...]:
     kind = kind_text.removesuffix(TTL_MARK)
     if kind == StateKind.COLUMN.value:
         return columns["content"][0]  # type: ignore[no-any-return]
-    keys = list(map(freeze, columns["key"]))
+    keys = columns["key"]
     values = list(map(freeze, columns["value"]))
     if kind_text.endswith(TTL_MARK):
         values = list(zip(columns["time"], values, strict=True))
@@ -140,5 +140,5 @@ def _encoded(kind_text: str, columns: Columns) -> tuple[Any, ...]:
     if kind == StateKind.LIST.value:
         parts = (owners, [False] * len(owners), counts, values)
     else:
-        parts = (owners, counts, list(map(freeze, columns["entry"])), values, [], [])  # type: ignore[assignment]
+        parts = (owners, counts, columns["entry"], values, [], [])  # type: ignore[assignment]
     return tuple(map(encode_list, parts))

@@ -16,6 +16,7 @@ import pyarrow.parquet
 from millpond import __version__
 from millpond.plan.identity import state_layout
 from millpond.plan.physical import JobPlan, OperatorPlan, TaskPlan
+from millpond.runtime import fault_points
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
 from millpond.savepoint.manifest import (
@@ -68,6 +69,7 @@ def write_savepoint(
             job_file=describe_file(building, JOB_FILE),
         )
         manifest.write(building)
+        fault_points.reach("driver within savepoint")
     shutil.rmtree(staging, ignore_errors=True)
     return target
 

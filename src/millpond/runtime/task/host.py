@@ -17,6 +17,7 @@ from millpond.datastream.connectors.base import Source
 from millpond.datastream.state import StateKind
 from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import JobPlan, TaskPlan
+from millpond.runtime import fault_points
 from millpond.runtime.task import changelog, codec
 from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.broadcast_operator import BroadcastProcessOperator
@@ -212,6 +213,7 @@ class JobHost:
             rows = self._run_task(task, state, number, frames, control)
         self._states[plan.id, number] = changelog.append(store, state, head)
         if control.savepoint is not None:
+            fault_points.reach("slot before part")
             write_part(control.savepoint, plan.root, number, state)
         return rows
 
