@@ -190,8 +190,6 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
         "get_checkpointing_consistency_mode": "use get_checkpointing_mode",
         "get_default_local_parallelism": "use get_parallelism",
         "set_default_local_parallelism": "use set_parallelism",
-        "get_default_savepoint_directory": "savepoints are not there yet",
-        "set_default_savepoint_directory": "savepoints are not there yet",
         "is_chaining_of_operators_with_different_max_parallelism_enabled": _FLINK_ONLY,
         "is_force_unaligned_checkpoints": _CHECKPOINTS,
         "is_unaligned_checkpoints_enabled": _CHECKPOINTS,

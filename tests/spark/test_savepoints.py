@@ -113,6 +113,11 @@ def test_savepoints_from_the_command_line(
     first = out.strip()
     assert status == 0 and Path(first).parent == Path(savepoints)
 
+    status, out, _ = ask(["checkpoint", "words", "--checkpoint-dir", jobs], capsys)
+    assert status == 0 and "  savepoint" in out
+    status, out, _ = ask(["checkpoint", f"{jobs}/words", "--json"], capsys)
+    assert any(record["is_savepoint"] for record in json.loads(out))
+
     status, out, _ = ask(["savepoint", "show", first], capsys)
     assert status == 0
     for expected in (

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from millpond import __version__
-from millpond.cli import savepoints
+from millpond.cli import checkpoints, savepoints
 from millpond.common import options
 from millpond.errors import MillpondError
 
@@ -58,6 +58,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Archive the Java classes Spark needs, so that it starts about a third faster.",
     )
     savepoints.add_commands(commands)
+    checkpoints.add_commands(commands)
     commands.add_parser("settings", help="list the settings, their defaults and meanings")
     return parser
 
@@ -71,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _prepare()
         if parsed.command == "savepoint":
             return savepoints.run_savepoint(parsed)
+        if parsed.command == "checkpoint":
+            return checkpoints.run_checkpoint(parsed)
         if parsed.command == "stop":
             return savepoints.run_stop(parsed)
         for option in options.ALL:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
 import shutil
@@ -13,9 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from millpond.cli.jobs import find_job, is_running
+from millpond.cli.texts import size_text, time_text
 from millpond.common import options
 from millpond.errors import SavepointError
-from millpond.runtime.job_folder import folder_name
 from millpond.runtime.savepoint_orders import read_answer, request_by_file, withdraw
 from millpond.savepoint.manifest import Manifest, OperatorEntry
 from millpond.savepoint.reader import SavepointReader
@@ -88,38 +88,13 @@ def run_stop(parsed: argparse.Namespace) -> int:
 def _take(
     parsed: argparse.Namespace, job: str, directory: str | None, stop: bool, drain: bool
 ) -> int:
-    folder = _find_job(job, parsed.checkpoint_dir)
+    folder = find_job(job, parsed.checkpoint_dir)
+    if not is_running(folder):
+        raise SavepointError(f"The job in {folder} is not running, so it cannot take a savepoint.")
     where = None if directory is None else str(Path(directory).absolute())
     path = _wait_for_savepoint(folder, where, stop, drain, parsed.timeout)
     print(json.dumps({"savepoint": path}) if parsed.json else path)
     return 0
-
-
-def _find_job(job: str, checkpoint_dir: str | None) -> Path:
-    folder = Path(job)
-    if checkpoint_dir is not None:
-        folder = Path(checkpoint_dir) / folder_name(job)
-    if not (folder / "job.blob").exists():
-        hint = "" if checkpoint_dir else " If it is a job's name, give --checkpoint-dir, too."
-        raise SavepointError(f"{folder} is not the folder of a job.{hint}")
-    if not _is_running(folder):
-        raise SavepointError(f"The job in {folder} is not running, so it cannot take a savepoint.")
-    return folder
-
-
-def _is_running(folder: Path) -> bool:
-    """Whoever runs a job holds its lock."""
-    try:
-        lock = os.open(folder / "lock", os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
 
 
 def _wait_for_savepoint(
@@ -131,7 +106,7 @@ def _wait_for_savepoint(
     try:
         while (answer := read_answer(folder, order_id)) is None:
             waited = time.monotonic() - started
-            if not _is_running(folder):
+            if not is_running(folder):
                 answer = read_answer(folder, order_id)  # it may have come in between
                 if answer is None:
                     raise SavepointError(f"The job in {folder} ended without a savepoint.")
@@ -170,9 +145,8 @@ def _list(folder: Path, as_json: bool) -> int:
     if not found:
         print(f"no savepoints in {folder}")
     for manifest in found:
-        print(
-            f"{manifest.id}  {_time(manifest.created_ms)}  {_size(_bytes(manifest)):>9}  {manifest.job_name}"
-        )
+        when, size = time_text(manifest.created_ms), size_text(_bytes(manifest))
+        print(f"{manifest.id}  {when}  {size:>9}  {manifest.job_name}")
     return 0
 
 
@@ -194,8 +168,8 @@ def _show(path: Path, as_json: bool) -> int:
         return 0
     print(f"savepoint    {path}")
     print(f"job          {manifest.job_name} ({manifest.job_id}), batch {manifest.epoch}")
-    print(f"written      {_time(manifest.created_ms)} by Millpond {manifest.version}")
-    print(f"size         {_size(_bytes(manifest))}, all checksums match")
+    print(f"written      {time_text(manifest.created_ms)} by Millpond {manifest.version}")
+    print(f"size         {size_text(_bytes(manifest))}, all checksums match")
     print(f"parallelism  {manifest.parallelism}{', drained' if manifest.drained else ''}")
     print(f"sources      {', '.join(manifest.sources)}")
     for operator in manifest.operators:
@@ -211,7 +185,7 @@ def _show_operator(operator: OperatorEntry) -> None:
             f"{column} {type_text(schema)}" for column, schema in state.schemas.items()
         )
         print(f"  {state.name}  ({state.kind}: {types})")
-        print(f"    {state.keys:,} keys, {state.rows:,} entries, {_size(state.file.bytes)}")
+        print(f"    {state.keys:,} keys, {state.rows:,} entries, {size_text(state.file.bytes)}")
         if any(map(is_pickled, state.schemas.values())):
             print("    has Python pickles: its type is not declared; only Python can read it")
         if state.biggest:
@@ -231,15 +205,3 @@ def _dispose(path: Path, as_json: bool) -> int:
 def _bytes(manifest: Manifest) -> int:
     files = [state.file.bytes for own in manifest.operators for state in own.states]
     return sum(files) + manifest.job_file.bytes
-
-
-def _size(count: int) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
-            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
-        count = count / 1000  # type: ignore[assignment]
-    return ""
-
-
-def _time(time_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000))

@@ -155,6 +155,11 @@ class JobClient(ABC):
     @abstractmethod
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]: ...
 
+    def get_checkpoints(self) -> list[dict[str, Any]]:
+        """Beyond PyFlink: the newest checkpoints (every batch is one), the oldest first: id, started_ms,
+        duration_ms, bytes_written, bytes_full, is_savepoint."""
+        return []
+
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
     ) -> CompletableFuture[str]:

@@ -357,6 +357,18 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
         return None
 
 
+class CheckpointListener(ABC):
+    """A function that is also this is told about checkpoints. Every batch is one. Beyond PyFlink, as in
+    Flink's Java API."""
+
+    @abstractmethod
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """All is durable up to here, and the output is committed. Told when the next batch begins."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """This one failed, and its batch is run again."""
+
+
 class SourceContext(ABC):
     """What a running SourceFunction sends its records to."""
 

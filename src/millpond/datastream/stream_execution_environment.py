@@ -94,6 +94,14 @@ class StreamExecutionEnvironment(MissingMethods):
             config.set_checkpointing_mode(mode)
         return self
 
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """The folder for savepoints if none is named."""
+        self._configuration.set_string(options.SAVEPOINT_DIR.key, directory)
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        return options.SAVEPOINT_DIR.read(self._configuration)  # type: ignore[no-any-return]
+
     def get_checkpoint_interval(self) -> int:
         return self.get_checkpoint_config().get_checkpoint_interval()
 

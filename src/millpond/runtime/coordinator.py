@@ -19,6 +19,7 @@ from millpond.errors import IncompatibleCheckpointError, JobCancelledError, Prog
 from millpond.plan.physical import JobPlan
 from millpond.runtime.alignment import Alignment
 from millpond.runtime.batch_size import BatchSizer
+from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.job_state import JobState
 from millpond.runtime.output import OutputDelivery
@@ -69,6 +70,7 @@ class Coordinator:
         self._enumerators: dict[int, SplitEnumerator] = {}
         self._ended: dict[int, list[bool]] = {}
         self._initial = JobState.initial(plan)
+        self.checkpoints = CheckpointHistory()
         folder_path = None if folder is None else folder.path
         self.savepoints = SavepointDesk(plan, folder_path, self._wake.set)
         self._order: SavepointOrder | None = None  # of the batch that runs
@@ -78,6 +80,7 @@ class Coordinator:
     def _reset(self) -> None:
         """As before the first batch."""
         initial = self._initial
+        self.checkpoints.log_bytes = {}
         self._saved = {split: dict(saved) for split, saved in initial.saved.items()}
         self._starts = dict(initial.starts)
         self._channels = {origin: list(own) for origin, own in initial.channels.items()}
@@ -159,6 +162,7 @@ class Coordinator:
         self._wakeup_ms = left["wakeup_ms"]
         self.metrics.update(left["metrics"])
         self._prepared = left["prepared"]
+        self.checkpoints.log_bytes = dict(left.get("log_bytes", {}))
         self.finished = left["finished"]
 
     def _take_positions(self, plan: dict[str, Any]) -> None:
@@ -346,6 +350,7 @@ class Coordinator:
         ends: list[SplitEnd] = []
         prepared: list[tuple[int, int, Any]] = []
         wakeups: list[int] = []
+        statistics = self.checkpoints.begin()
         for _, _, blob in rows:
             if codec.kind_of(blob) != BlobKind.META:
                 continue
@@ -354,6 +359,8 @@ class Coordinator:
             prepared.extend(meta.get("prepared", ()))
             self._saved.update(meta.get("splits", {}))
             combine(self.metrics, meta.get("metrics", {}))
+            if "state" in meta:
+                statistics.add(*meta["state"])
             if meta.get("wakeup_ms") is not None:
                 wakeups.append(meta["wakeup_ms"])
         if self._started_s:
@@ -364,6 +371,9 @@ class Coordinator:
         self._output.show(epoch, rows)
         self.finished = self._all_ended()
         self._last_epoch = epoch
+        record = self.checkpoints.complete(
+            epoch, self.planned_time_ms, self._clock_ms(), self._order is not None
+        )
         if self._order is not None:
             self.stopped = self._order.stop
             self.savepoints.batch_done(self._order, self._job_state(), epoch)
@@ -379,6 +389,8 @@ class Coordinator:
                     "metrics": self.metrics,
                     "prepared": prepared,
                     "finished": self.finished,
+                    "checkpoint": record.to_dict(),
+                    "log_bytes": self.checkpoints.log_bytes,
                 },
             )
             self._folder.drop_batches_before(epoch)

@@ -26,6 +26,7 @@ from millpond.errors import CheckpointError, JobCancelledError, ProgramError, Sa
 from millpond.plan.graph import OperatorKind, StreamGraph
 from millpond.plan.physical import JobPlan, build_plan
 from millpond.plan.validate import validate
+from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima
 
@@ -43,6 +44,8 @@ class Executor(Protocol):
     def metrics(self) -> dict[str, Any]: ...
 
     def savepoints(self) -> SavepointDesk: ...
+
+    def checkpoints(self) -> CheckpointHistory: ...
 
 
 class ExecutorFactory(Protocol):
@@ -231,6 +234,10 @@ class RunningJob(JobClient):
             if executor is not None:
                 return CompletableFuture(executor.savepoints().ask(directory, stop, drain))
             time.sleep(0.01)
+
+    def get_checkpoints(self) -> list[dict[str, Any]]:
+        executor = self._executor
+        return [] if executor is None else [own.to_dict() for own in executor.checkpoints().records]
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         executor = self._executor

@@ -13,6 +13,7 @@ import cloudpickle
 
 from millpond.errors import ProgramError
 from millpond.plan.physical import JobPlan
+from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
@@ -93,6 +94,9 @@ class DirectExecutor:
 
     def savepoints(self) -> SavepointDesk:
         return self._job.coordinator.savepoints
+
+    def checkpoints(self) -> CheckpointHistory:
+        return self._job.coordinator.checkpoints
 
     def _run_batch(self) -> None:
         job = self._job

@@ -26,6 +26,7 @@ from millpond.errors import JobExecutionError, MillpondError, ProgramError
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
 from millpond.runtime import fault_points
+from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
@@ -134,6 +135,9 @@ class SparkExecutor:
 
     def savepoints(self) -> SavepointDesk:
         return self.coordinator.savepoints
+
+    def checkpoints(self) -> CheckpointHistory:
+        return self.coordinator.checkpoints
 
     def run(self) -> None:
         try:

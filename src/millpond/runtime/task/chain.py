@@ -12,6 +12,7 @@ from millpond.runtime.task.broadcast_operator import (
     KeyedBroadcastProcessOperator,
 )
 from millpond.runtime.task.bundle import Bundle
+from millpond.runtime.task.checkpoint_listeners import CheckpointListeners
 from millpond.runtime.task.codec import freeze_all
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.metric_group import TaskMetrics
@@ -61,6 +62,7 @@ class OperatorChain:
         for operator in self.operators.values():
             self._wire(operator)
         self.root = self.operators[task.root]
+        self.listeners = CheckpointListeners(self)
 
     def open(self) -> None:
         for plan, helper in self._helpers:

@@ -57,6 +57,16 @@ class LogHead(NamedTuple):
     changes: int = 0
     history: tuple[tuple[int, bytes], ...] = ()
 
+    @property
+    def bytes(self) -> int:
+        """Of the whole log."""
+        return self.snapshot_bytes + self.change_bytes
+
+    def bytes_since(self, older: LogHead) -> int:
+        """What was written to come from `older`, the version before, to this."""
+        is_change = self.first_row == older.first_row and self.changes > older.changes
+        return self.change_bytes - older.change_bytes if is_change else self.snapshot_bytes
+
     def includes(self, older: LogHead) -> bool:
         """True if this log went through exactly `older`."""
         return (older.version, older.token) in self.history

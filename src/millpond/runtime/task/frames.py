@@ -9,7 +9,7 @@ Payloads (see codec.py for the envelope):
               reader finds them; `timestamps` None, a list, or a column; the last three are columns
               (columns.py); clocks and phases are one number if all are equal
     control  (processing time, start or None, ends, whether it is the last batch, folder for the parts of a
-             savepoint or None)
+             savepoint or None, number of the batch)
     meta     a dict, see `meta_row`
 
 The frames of one source task's part are a run, sorted by place (bundle.py). Runs are merged by place, so
@@ -83,6 +83,7 @@ class Control(NamedTuple):
     ends: list[SplitEnd]
     last_batch: bool = False
     savepoint: str | None = None  # the folder for the parts of a savepoint
+    epoch: int = -1  # the number of the batch
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -167,18 +168,30 @@ def decode_frame(blob: bytes) -> Frame:
 def encode_control(control: Control) -> bytes:
     start = None if control.start is None else tuple(control.start)
     ends = [tuple(end) for end in control.ends]
-    content = (control.processing_time_ms, start, ends, control.last_batch, control.savepoint)
-    return codec.encode(BlobKind.CONTROL, content)
+    return codec.encode(
+        BlobKind.CONTROL,
+        (
+            control.processing_time_ms,
+            start,
+            ends,
+            control.last_batch,
+            control.savepoint,
+            control.epoch,
+        ),
+    )
 
 
 def decode_control(blob: bytes) -> Control:
-    processing_time_ms, start, ends, last_batch, savepoint = codec.decode(BlobKind.CONTROL, blob)
+    processing_time_ms, start, ends, last_batch, savepoint, epoch = codec.decode(
+        BlobKind.CONTROL, blob
+    )
     return Control(
         processing_time_ms,
         None if start is None else Start(*start),
         [SplitEnd(*end) for end in ends],
         last_batch,
         savepoint,
+        epoch,
     )
 
 
@@ -189,12 +202,13 @@ def join_controls(controls: Iterable[Control]) -> Control:
     ends = sorted(end for control in known for end in control.ends)
     savepoint = next((c.savepoint for c in known if c.savepoint is not None), None)
     last_batch = any(c.last_batch for c in known)
-    return Control(known[0].processing_time_ms, start, ends, last_batch, savepoint)
+    epoch = max(c.epoch for c in known)
+    return Control(known[0].processing_time_ms, start, ends, last_batch, savepoint, epoch)
 
 
 def meta_row(content: dict[str, Any], label: int) -> Row:
     """A message to the driver. Keys: ends [SplitEnd], splits {split key: state}, wakeup_ms,
-    metrics {name: value}, records {operator: count}."""
+    metrics {name: value}, state (task, key group, bytes written, bytes of its log)."""
     return SINK_LEVEL, label, codec.encode(BlobKind.META, content)
 
 

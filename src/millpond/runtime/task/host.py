@@ -80,6 +80,7 @@ class JobHost:
         for split in batch.splits:
             head = self.plan.tasks[split.source]
             task = self._task(head, split.split % head.parallelism)
+            task.chain.listeners.batch_begins(batch.epoch, split.split)
             with _reset_on_failure(task):
                 yield from self._run_split(task, split, batch, ends)
         listening = {
@@ -171,6 +172,7 @@ class JobHost:
             own,
             batch.last_batch,
             batch.savepoint,
+            batch.epoch,
         )
         return self._to_all_labels(task, control)
 
@@ -199,9 +201,11 @@ class JobHost:
         self.in_last_batch = control.last_batch
         subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
         task = self._task(plan, subtask if plan.keyed else number)
+        task.chain.listeners.batch_begins(control.epoch, number)
         if not task.chain.has_state:
             with _reset_on_failure(task):
-                return self._run_task(task, KeyGroupState(number), number, frames, control)
+                rows, meta = self._run_task(task, KeyGroupState(number), number, frames, control)
+                return [*rows, meta_row(meta, _DRIVER_LABEL)] if meta else rows
         where = f"state of operator '{task.chain.root.name}', key group {number}"
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
@@ -210,8 +214,13 @@ class JobHost:
         if head.version == 0 and self._savepoint is not None:
             self._restore(state, plan, number)
         with _reset_on_failure(task):
-            rows = self._run_task(task, state, number, frames, control)
-        self._states[plan.id, number] = changelog.append(store, state, head)
+            rows, meta = self._run_task(task, state, number, frames, control)
+        written = changelog.append(store, state, head)
+        self._states[plan.id, number] = written
+        if written.head is not head:
+            meta["state"] = (plan.id, number, written.head.bytes_since(head), written.head.bytes)
+        if meta:
+            rows.append(meta_row(meta, _DRIVER_LABEL))
         if control.savepoint is not None:
             fault_points.reach("slot before part")
             write_part(control.savepoint, plan.root, number, state)
@@ -232,7 +241,8 @@ class JobHost:
         number: int,
         frames: list[Frame],
         control: Control,
-    ) -> list[Row]:
+    ) -> tuple[list[Row], dict[str, Any]]:
+        """What goes on to other tasks, and what the driver is to know."""
         assert control.start is not None
         chain, plan = task.chain, task.chain.task
         router = chain.router
@@ -267,9 +277,7 @@ class JobHost:
             meta["wakeup_ms"] = wakeup_ms
         if metrics:
             meta["metrics"] = metrics
-        if meta:
-            rows.append(meta_row(meta, _DRIVER_LABEL))
-        return rows
+        return rows, meta
 
     def _resume_watermarks(self, chain: OperatorChain, state: KeyGroupState, now_ms: int) -> None:
         if isinstance(chain.root, WatermarkOperator):

@@ -1,0 +1,36 @@
+"""Finds jobs by their folders."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from millpond.errors import CheckpointError
+from millpond.runtime.job_folder import folder_name
+
+
+def find_job(job: str, checkpoint_dir: str | None) -> Path:
+    """The folder of a job: itself, or by the job's name below a folder for checkpoints."""
+    folder = Path(job)
+    if checkpoint_dir is not None:
+        folder = Path(checkpoint_dir) / folder_name(job)
+    if not (folder / "job.blob").exists():
+        hint = "" if checkpoint_dir else " If it is a job's name, give --checkpoint-dir, too."
+        raise CheckpointError(f"{folder} is not the folder of a job.{hint}")
+    return folder
+
+
+def is_running(folder: Path) -> bool:
+    """Whoever runs a job holds its lock."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False

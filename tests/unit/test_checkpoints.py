@@ -1,0 +1,73 @@
+"""Checkpoints: recorded, and told to functions that ask (E40, E44)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.common import RestartStrategies, Types
+from millpond.datastream import CheckpointListener, KeyedProcessFunction, RuntimeContext
+from millpond.datastream.state import ValueStateDescriptor
+from millpond.errors import UserFunctionError
+from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
+
+
+class Count(KeyedProcessFunction, CheckpointListener):
+    """Tells which checkpoints it has heard of."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+        self.heard: list[Any] = []
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        yield (value, list(self.heard))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.heard.append(checkpoint_id)
+
+
+def counted(records: list[Any], function: Any, marks: Path | None = None) -> Any:
+    environment = direct_environment()
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    stream = environment._source(MarkedSource(records, marks), "records", None)
+    return environment, stream.key_by(lambda r: r).process(function)
+
+
+def test_functions_hear_of_complete_checkpoints_in_order() -> None:
+    _, results = counted(["a", CUT, "b", CUT, CUT, "a"], Count())
+    assert list(results.execute_and_collect()) == [("a", []), ("b", [0]), ("a", [0, 1, 2])]
+
+
+def test_failed_listener_is_named() -> None:
+    class Failing(Count):
+        def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+            raise ValueError("not ready")
+
+    _, results = counted(["a", CUT, "b"], Failing())
+    with pytest.raises(UserFunctionError, match="notify_checkpoint_complete"):
+        list(results.execute_and_collect())
+
+
+def test_checkpoints_are_recorded() -> None:
+    environment, results = counted(["a", "b", CUT, CUT, "a"], Count())
+    results.print()
+    client = environment.execute_async("job")
+    client.get_job_execution_result().result()
+    records = client.get_checkpoints()
+    assert [record["id"] for record in records] == [0, 1, 2]
+    assert records[0]["bytes_written"] == records[0]["bytes_full"] > 0
+    assert records[1]["bytes_written"] == 0
+    assert records[1]["bytes_full"] == records[0]["bytes_full"]
+    assert 0 < records[2]["bytes_written"] < records[2]["bytes_full"]
+    assert not any(record["is_savepoint"] for record in records)
+
+
+def test_failed_batch_counts_once(tmp_path: Path) -> None:
+    environment, results = counted(["a", CUT, "b", FAIL, "c"], Count(), tmp_path)
+    results.print()
+    client = environment.execute_async("job")
+    client.get_job_execution_result().result()
+    assert [record["id"] for record in client.get_checkpoints()] == [0, 1]
