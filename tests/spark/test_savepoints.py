@@ -14,6 +14,7 @@ from millpond.common import Duration, Encoder, JobStatus, Time, Types, Watermark
 from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.errors import SavepointError
+from millpond.savepoint import Savepoint
 from tests.conftest import MakeEnvironment, delivered_lines
 
 
@@ -158,3 +159,14 @@ def test_savepoint_is_refused_before_anything_runs(
     with pytest.raises(SavepointError, match="no savepoint folder"):
         words.start(1, execution__state_recovery__path=str(tmp_path / "nothing"))
     assert not (tmp_path / "jobs-1").exists()
+
+
+def test_state_is_a_spark_table(spark_environment: MakeEnvironment, tmp_path: Path) -> None:
+    """E48."""
+    words = Words(spark_environment, tmp_path)
+    words.add("1", "a", "b", "a")
+    job = words.start(1)
+    await_lines(words.out(1), "a 2")
+    path = job.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
+    frame = Savepoint.load(path).spark("count", "_reduce")
+    assert sorted(row["key"] for row in frame.select("key").collect()) == ["a", "b"]

@@ -121,9 +121,10 @@ class Savepoint:
         self._refuse_new(uid, state)
         assert self._reader is not None
         if session is None:
-            from pyspark.sql import SparkSession
+            from millpond.common.configuration import Configuration
+            from millpond.runtime.spark.session import get_session
 
-            session = SparkSession.builder.getOrCreate()
+            session = get_session(Configuration())
         entry = self._reader.state(uid, state)
         return session.read.parquet(str(self._reader.path / entry.file.path))
 
