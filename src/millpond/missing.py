@@ -71,7 +71,6 @@ _DATASTREAM = {
     **dict.fromkeys(_ASYNC_NAMES, _ASYNC),
     **dict.fromkeys(_BACKEND_NAMES, _BACKENDS),
     "CachedDataStream": "write to a file sink and read it again",
-    "ExternalizedCheckpointRetention": "set millpond.checkpoint.retain-on-finish",
     "MemorySize": "set Spark's executor memory (spark.executor.memory)",
 }
 _COMMON = {
@@ -157,7 +156,6 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
         [
             "disable_unaligned_checkpoints",
             "enable_unaligned_checkpoints",
-            "is_externalized_checkpoints_enabled",
             "is_fail_on_checkpointing_errors",
             "is_force_unaligned_checkpoints",
             "is_unaligned_checkpoints_enabled",
@@ -171,9 +169,7 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
                 "aligned_checkpoint_timeout",
                 "alignment_timeout",
                 "checkpoint_timeout",
-                "externalized_checkpoint_retention",
                 "max_concurrent_checkpoints",
-                "min_pause_between_checkpoints",
                 "tolerable_checkpoint_failure_number",
             )
         ],

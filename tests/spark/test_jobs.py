@@ -13,6 +13,7 @@ import pytest
 
 from millpond.common import Duration, Encoder, JobStatus, Time, Types, WatermarkStrategy
 from millpond.datastream import (
+    ExternalizedCheckpointRetention,
     KeyedProcessFunction,
     MapFunction,
     RuntimeContext,
@@ -278,6 +279,24 @@ def test_cancelled_job_ends_and_can_go_on_later(
     client = start()
     _wait_for(lambda: "12" in delivered_lines(tmp_path / "out"))
     client.cancel().result()
+
+
+def test_folder_of_a_cancelled_job_goes_if_the_program_says_so(
+    spark_environment: MakeEnvironment, tmp_path: Path
+) -> None:
+    """E40."""
+    environment = spark_environment(execution__checkpointing__dir=str(tmp_path / "jobs"))
+    environment.get_checkpoint_config().set_externalized_checkpoint_retention(
+        ExternalizedCheckpointRetention.DELETE_ON_CANCELLATION
+    )
+    (tmp_path / "numbers").write_text("5\n")
+    numbers = environment.add_source(_Counting(tmp_path / "numbers"))
+    numbers.sink_to(text_sink(tmp_path / "out"))
+    client = environment.execute_async("sum")
+    _wait_for(lambda: (tmp_path / "out").exists() and "5" in delivered_lines(tmp_path / "out"))
+    assert (tmp_path / "jobs" / "sum").exists()
+    client.cancel().result()
+    assert not (tmp_path / "jobs" / "sum").exists()
 
 
 class _Counting(SourceFunction):

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from millpond.common import RestartStrategies, Types
-from millpond.datastream import CheckpointListener, KeyedProcessFunction, RuntimeContext
+from millpond.datastream import (
+    CheckpointListener,
+    ExternalizedCheckpointRetention,
+    KeyedProcessFunction,
+    RuntimeContext,
+)
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.errors import UserFunctionError
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
@@ -71,3 +76,25 @@ def test_failed_batch_counts_once(tmp_path: Path) -> None:
     client = environment.execute_async("job")
     client.get_job_execution_result().result()
     assert [record["id"] for record in client.get_checkpoints()] == [0, 1]
+
+
+def test_settings_of_checkpoints_are_kept() -> None:
+    config = direct_environment().get_checkpoint_config()
+    retention = ExternalizedCheckpointRetention
+    assert config.get_externalized_checkpoint_retention() is retention.RETAIN_ON_CANCELLATION
+    config.set_externalized_checkpoint_retention(retention.DELETE_ON_CANCELLATION)
+    assert config.get_externalized_checkpoint_retention() is retention.DELETE_ON_CANCELLATION
+    assert not config.is_externalized_checkpoints_enabled()
+    assert config.get_min_pause_between_checkpoints() == 0
+    assert config.set_min_pause_between_checkpoints(50).get_min_pause_between_checkpoints() == 50
+
+
+def test_batches_keep_their_distance() -> None:
+    environment, results = counted(["a", CUT, "b", CUT, "c"], Count())
+    environment.get_checkpoint_config().set_min_pause_between_checkpoints(30)
+    results.print()
+    client = environment.execute_async("job")
+    client.get_job_execution_result().result()
+    first, second, third = client.get_checkpoints()
+    for before, after in ((first, second), (second, third)):
+        assert after["started_ms"] - (before["started_ms"] + before["duration_ms"]) >= 30

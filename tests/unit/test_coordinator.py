@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millpond.common import Duration, WatermarkGenerator, WatermarkStrategy
+from millpond.common import Duration, JobStatus, WatermarkGenerator, WatermarkStrategy
 from millpond.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.errors import CheckpointInUseError, CorruptDataError, JobCancelledError
@@ -76,7 +76,7 @@ def run(environment: StreamExecutionEnvironment, stream: DataStream, clock: Manu
     batches: list[list[Any]] = []
     job = DirectExecutors(plan, batches.append, clock)
     job.attempt(0).run()
-    job.close(finished=True)
+    job.close(JobStatus.FINISHED)
     return batches
 
 

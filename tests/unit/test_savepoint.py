@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millpond.common import Duration, Time, Types, WatermarkStrategy
+from millpond.common import Duration, JobStatus, Time, Types, WatermarkStrategy
 from millpond.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -128,7 +128,7 @@ def run_and_save(
         executor._run_batch()
     path = executor.savepoints().ask(str(folder), stop=True, drain=drain)
     executor.run()
-    executors.close(finished=True)
+    executors.close(JobStatus.FINISHED)
     return collected, path.result(timeout=1)
 
 

@@ -41,6 +41,16 @@ CHECKPOINT_DIR = Option(
 CHECKPOINT_RETAIN = Option(
     "millpond.checkpoint.retain-on-finish", False, "keep the job folder of a finished job"
 )
+RETENTION = Option(
+    "execution.checkpointing.externalized-checkpoint-retention",
+    "RETAIN_ON_CANCELLATION",
+    "what becomes of the folder of a cancelled job: RETAIN_ON_CANCELLATION or DELETE_ON_CANCELLATION",
+)
+MIN_PAUSE_MS = Option(
+    "execution.checkpointing.min-pause",
+    0,
+    "least time between the end of a batch and the next, in ms",
+)
 SAVEPOINT_DIR = Option(
     "execution.checkpointing.savepoint-dir", None, "folder for savepoints if none is named"
 )

@@ -12,6 +12,7 @@ from millpond.datastream.data_stream import (
     KeyedStream,
 )
 from millpond.datastream.execution_mode import RuntimeExecutionMode
+from millpond.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from millpond.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
@@ -73,6 +74,7 @@ __all__ = [
     "CountWindow",
     "DataStream",
     "DataStreamSink",
+    "ExternalizedCheckpointRetention",
     "FilterFunction",
     "FlatMapFunction",
     "GlobalWindow",

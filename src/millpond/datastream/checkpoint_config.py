@@ -9,6 +9,7 @@ from __future__ import annotations
 from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.datastream.checkpointing_mode import CheckpointingMode
+from millpond.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from millpond.errors import UnsupportedFeatureError
 from millpond.missing import MissingMethods
 
@@ -46,3 +47,27 @@ class CheckpointConfig(MissingMethods):
         """The folder for durable state, as `execution.checkpointing.dir`."""
         self._configuration.set_string(options.CHECKPOINT_DIR.key, checkpoint_path)
         return self
+
+    def get_min_pause_between_checkpoints(self) -> int:
+        return int(options.MIN_PAUSE_MS.read(self._configuration))
+
+    def set_min_pause_between_checkpoints(
+        self, min_pause_between_checkpoints: int
+    ) -> CheckpointConfig:
+        """Milliseconds from the end of a batch to the beginning of the next, at least."""
+        self._configuration.set_integer(options.MIN_PAUSE_MS.key, min_pause_between_checkpoints)
+        return self
+
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        return ExternalizedCheckpointRetention[options.RETENTION.read(self._configuration)]
+
+    def set_externalized_checkpoint_retention(
+        self, retention_mode: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        """Whether the folder of a cancelled job is kept (it is if nothing is said)."""
+        self._configuration.set_string(options.RETENTION.key, retention_mode.name)
+        return self
+
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        retained = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
+        return self.get_externalized_checkpoint_retention() is retained

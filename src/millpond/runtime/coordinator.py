@@ -59,6 +59,8 @@ class Coordinator:
         self._started_s = 0.0
         self._was_waiting = False
         self._interval_ms: int = plan.settings["trigger_interval_ms"]
+        self._min_pause_ms: int = plan.settings["min_pause_ms"]
+        self._completed_ms = 0
         self.lanes: int = plan.settings["lanes"]
         self.metrics: dict[str, Any] = {}
         self.finished = False
@@ -282,7 +284,10 @@ class Coordinator:
             if self._cancelled.is_set():
                 raise JobCancelledError("The job was cancelled.")
             now_ms = self._clock_ms()
-            pause_ms = self._interval_ms - abs(now_ms - self.planned_time_ms)
+            pause_ms = max(
+                self._interval_ms - abs(now_ms - self.planned_time_ms),
+                self._min_pause_ms - abs(now_ms - self._completed_ms),
+            )
             if pause_ms <= 0:
                 reads: dict[tuple[int, int], list[Any]] = {}
                 paused = self._alignment.paused(self._channels, self._ended)
@@ -371,8 +376,9 @@ class Coordinator:
         self._output.show(epoch, rows)
         self.finished = self._all_ended()
         self._last_epoch = epoch
+        self._completed_ms = self._clock_ms()
         record = self.checkpoints.complete(
-            epoch, self.planned_time_ms, self._clock_ms(), self._order is not None
+            epoch, self.planned_time_ms, self._completed_ms, self._order is not None
         )
         if self._order is not None:
             self.stopped = self._order.stop

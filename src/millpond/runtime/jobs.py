@@ -53,8 +53,8 @@ class ExecutorFactory(Protocol):
 
     def attempt(self, number: int) -> Executor: ...
 
-    def close(self, finished: bool) -> None:
-        """The job has ended; nothing of it will be tried again."""
+    def close(self, status: JobStatus) -> None:
+        """The job has ended in this way; nothing of it will be tried again."""
 
 
 def plan_job(
@@ -85,6 +85,7 @@ def plan_job(
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
         "job_id": JobID().__str__(),
+        "min_pause_ms": options.MIN_PAUSE_MS.read(configuration),
         "savepoint_dir": options.SAVEPOINT_DIR.read(configuration),
     }
     if savepoint is not None:
@@ -171,7 +172,7 @@ class RunningJob(JobClient):
 
     def _finish(self, status: JobStatus, problem: BaseException | None) -> None:
         try:
-            self._executors.close(status is JobStatus.FINISHED)
+            self._executors.close(status)
         except Exception as close_problem:
             status, problem = JobStatus.FAILED, problem or close_problem
         if status is JobStatus.CANCELED:

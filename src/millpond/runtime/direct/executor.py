@@ -11,6 +11,7 @@ from typing import Any
 
 import cloudpickle
 
+from millpond.common.job import JobStatus
 from millpond.errors import ProgramError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.checkpoint_history import CheckpointHistory
@@ -65,7 +66,7 @@ class DirectExecutors:
     def attempt(self, number: int) -> DirectExecutor:
         return DirectExecutor(self, self._plan, self._blob, number)
 
-    def close(self, finished: bool) -> None:
+    def close(self, status: JobStatus) -> None:
         self.coordinator.close()
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
+from millpond.common.job import JobStatus
 from millpond.errors import JobExecutionError, MillpondError, ProgramError
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
@@ -62,7 +63,8 @@ class SparkExecutors:
         self._use_slots = _slots_wanted(configuration)
         self._slots: SlotSettings | None = None
         self._checkpoint_dir = options.CHECKPOINT_DIR.read(configuration)
-        self._retain = options.CHECKPOINT_RETAIN.read(configuration)
+        self._retain: bool = options.CHECKPOINT_RETAIN.read(configuration)
+        self._retention = options.RETENTION.read(configuration)
         self._folder: JobFolder | None = None
         self._output = OutputDelivery(plan, collect)
 
@@ -93,11 +95,16 @@ class SparkExecutors:
         )
         return SparkExecutor(self._plan, self._folder, self._session, self._output, job)
 
-    def close(self, finished: bool) -> None:
+    def close(self, status: JobStatus) -> None:
         if self._slots is not None:
             remove_slot_files(self._slots)  # on this host, if any; elsewhere slots do it themselves
         if self._folder is not None:
-            self._folder.close(delete=self._folder.temporary or (finished and not self._retain))
+            self._folder.close(delete=self._folder.temporary or not self._is_kept(status))
+
+    def _is_kept(self, status: JobStatus) -> bool:
+        if status is JobStatus.FINISHED:
+            return self._retain
+        return status is not JobStatus.CANCELED or self._retention != "DELETE_ON_CANCELLATION"
 
 
 def _slots_wanted(configuration: Configuration) -> bool:
