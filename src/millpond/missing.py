@@ -26,7 +26,6 @@ class MissingMethodError(UnsupportedFeatureError, AttributeError):
     """A PyFlink method that a Millpond class does not have."""
 
 
-_STATE = "operator state is not there yet: use keyed state"
 _ASYNC = "asynchronous functions are not there yet: use map or process"
 _BACKENDS = "state lives in memory with a durable log (hashmap): leave the backend setting out"
 _FORMATS = "formats come with the connectors: decode in map()"
@@ -34,9 +33,6 @@ _CONNECTOR = "this connector is not there yet: use a file, a collection or a Sou
 _FILES = "files are text lines in one folder for now: leave it out"
 _TABLE = "the Table API is not there yet: use the DataStream API"
 
-_STATE_NAMES = [
-    "OperatorStateStore",
-]
 _ASYNC_NAMES = ["AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
 _BACKEND_NAMES = [
     "StateBackend",
@@ -67,7 +63,6 @@ _FILE_NAMES = [
 ]
 
 _DATASTREAM = {
-    **dict.fromkeys(_STATE_NAMES, _STATE),
     **dict.fromkeys(_ASYNC_NAMES, _ASYNC),
     **dict.fromkeys(_BACKEND_NAMES, _BACKENDS),
     "CachedDataStream": "write to a file sink and read it again",

@@ -249,3 +249,78 @@ def test_wrong_programs_are_refused() -> None:
         connected.process(Rename())
     with pytest.raises(TypeError, match="takes a BroadcastProcessFunction, not Cap"):
         stream.connect(stream.broadcast(RULES)).process(Cap())
+
+
+def test_functions_have_type_parameters_as_in_pyflink() -> None:
+    class Typed(KeyedBroadcastProcessFunction[str, Any, Any, str]):
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            return None
+
+        def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+            return None
+
+    stream = direct_environment().from_collection([1])
+    connected = stream.key_by(lambda n: n).connect(stream.broadcast(RULES))
+    connected.process(Typed())
+    assert connected.broadcast_state_descriptors == (RULES,)
+
+
+def test_function_for_keyed_state_must_not_yield() -> None:
+    def yields(key: Any, state: Any) -> Any:
+        yield key
+
+    wrong = _Wrong(
+        element=lambda function, ctx: function.count.update(1),
+        broadcast=lambda _, ctx: ctx.apply_to_keyed_state(COUNT, yields),
+    )
+    job = KeyedHarness(
+        lambda a, b: a.key_by(lambda v: v[0]).connect(b.broadcast(RULES)).process(wrong), inputs=2
+    )
+    job.process_element(("ann", ""))
+    with pytest.raises(UserFunctionError, match="must not yield"):
+        job.process_element(("limit", 1), input=1)
+
+
+class _Pass(KeyedBroadcastProcessFunction[Any, Any, Any, Any]):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+        return None
+
+
+def test_records_stay_in_order_behind_a_broadcast_operator() -> None:
+    """Those of different keys, that meet again downstream."""
+    environment = direct_environment()
+    records = [f"k{number}" for number in range(6)]
+    views = environment.from_source(MarkedSource(records), _no_watermarks(), "views")
+    rules = environment.from_source(MarkedSource([("a", 1)] * 9), _no_watermarks(), "rules")
+    passed = views.key_by(lambda v: v).connect(rules.broadcast(RULES)).process(_Pass())
+    found = passed.key_by(lambda _: 0).map(lambda value: value)
+    assert list(found.execute_and_collect()) == records
+
+
+def test_expired_keys_are_not_met() -> None:
+    count = ValueStateDescriptor("count", Types.INT())
+    count.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(100)).build())
+
+    class Timed(KeyedBroadcastProcessFunction[Any, Any, Any, Any]):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self.count = runtime_context.get_state(count)
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            self.count.update(1)
+
+        def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+            met: list[Any] = []
+            ctx.apply_to_keyed_state(count, lambda key, state: met.append(key))
+            yield from met
+
+    job = KeyedHarness(
+        lambda a, b: a.key_by(lambda v: v).connect(b.broadcast(RULES)).process(Timed()), inputs=2
+    )
+    job.process_element("ann")
+    job.process_element("rule", input=1)
+    job.processing_time_ms = 100
+    job.process_element("rule", input=1)
+    assert job.values() == ["ann"]

@@ -21,6 +21,8 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.runtime.task.context import TaskClock
+from millpond.state.expiry import Expiry
 from millpond.testing import KeyedHarness
 
 TTL_MS = 100
@@ -390,3 +392,116 @@ def test_wrong_settings_are_refused() -> None:
         ValueStateDescriptor("state", Types.INT()).enable_time_to_live(5)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedFeatureError, match="Column state 'sum'"):
         ColumnStateDescriptor("sum", Types.LONG()).enable_time_to_live(ttl())
+
+
+# --- what a review found -----------------------------------------------------------------------------
+
+
+def event_time(builder: Any) -> None:
+    builder.use_event_time()
+
+
+def test_reading_never_makes_an_entry_older() -> None:
+    descriptor = ValueStateDescriptor("state", Types.INT())
+    descriptor.enable_time_to_live(ttl(event_time, on_read))
+    state = Steps(descriptor)
+    state.do(0, lambda s: s.update(1), timestamp=1000)
+    state.harness.process_watermark(1040)
+    assert state.do(0, lambda s: s.value(), timestamp=930) == 1
+    assert state.do(0, lambda s: s.value(), timestamp=1050) == 1
+
+
+def test_entry_that_has_expired_and_comes_again_is_new() -> None:
+    descriptor = MapStateDescriptor("state", Types.STRING(), Types.INT())
+    descriptor.enable_time_to_live(ttl(lambda builder: builder.disable_cleanup_in_background()))
+    state = Steps(descriptor)
+    state.do(0, lambda s: s.put("a", 1))
+    state.do(50, lambda s: s.put("b", 2))
+    state.do(110, lambda s: s.put("a", 3))
+    assert state.do(120, lambda s: list(s.items())) == [("b", 2), ("a", 3)]
+
+
+def test_asking_whether_a_map_is_empty_is_not_reading() -> None:
+    descriptor = MapStateDescriptor("state", Types.STRING(), Types.INT())
+    descriptor.enable_time_to_live(ttl(on_read, relaxed))
+    state = Steps(descriptor)
+    state.do(0, lambda s: s.put("a", 1))
+    assert state.do(50, lambda s: s.is_empty()) is False
+    assert state.do(120, lambda s: (s.is_empty(), list(s.items()))) == (False, [("a", 1)])
+    assert state.do(121, lambda s: s.is_empty()) is True
+
+
+def test_reading_at_the_same_time_changes_nothing() -> None:
+    descriptor = ValueStateDescriptor("state", Types.INT())
+    descriptor.enable_time_to_live(ttl(on_read))
+    state = Steps(descriptor)
+    state.do(10, lambda s: s.update(1))
+    state.harness.snapshot()
+    state.do(10, lambda s: s.value())
+    assert not any(own.has_changes() for own in state.harness._states.values())
+
+
+def test_clean_up_comes_round_although_one_entry_is_from_the_future() -> None:
+    descriptor = ValueStateDescriptor("state", Types.INT())
+    descriptor.enable_time_to_live(ttl(event_time))
+    state = Steps(descriptor, max_parallelism=1)
+    state.do(0, lambda s: s.update(1), "future", timestamp=10**15)
+    for number in range(20):
+        state.do(0, lambda s: s.update(1), f"key-{number}", timestamp=1000)
+    for watermark in range(1000, 3000, 50):
+        state.harness.process_watermark(watermark)
+    (own,) = state.harness._states.values()
+    assert list(own.tables["state"].data) == ["future"]  # type: ignore[attr-defined]
+
+
+def test_jitter_spreads_numbers() -> None:
+    config = ttl(lambda builder: builder.set_jitter(Time.milliseconds(1000)))
+    expiry = Expiry(config, TaskClock())
+    assert len({expiry.ends_at(number, 0) for number in range(200)}) > 150
+
+
+def test_event_time_begins_where_the_watermark_is() -> None:
+    """Not at the timestamp of whatever record came last."""
+    plain, timed = (
+        ValueStateDescriptor("state", Types.INT()),
+        ValueStateDescriptor("state", Types.INT()),
+    )
+    timed.enable_time_to_live(ttl(event_time))
+    state = Steps(plain)
+    state.do(0, lambda s: s.update(1), "a", timestamp=1)
+    state.do(0, lambda s: s.update(1), "b", timestamp=1)
+    state.harness.process_watermark(5000)
+    state.restart(timed)
+    state.do(0, lambda s: s.value(), "a", timestamp=900_000)
+    state.harness.process_watermark(5100)
+    assert state.do(0, lambda s: s.value(), "b", timestamp=5100) is None
+
+
+class _InTimer(KeyedProcessFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        descriptor = ValueStateDescriptor("state", Types.INT())
+        descriptor.enable_time_to_live(ttl(event_time))
+        self.state = runtime_context.get_state(descriptor)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_processing_time_timer(1_700_000_000_000)
+        yield self.state.value()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        self.state.update(1)
+        yield "written"
+
+
+def test_time_of_a_processing_timer_is_not_event_time() -> None:
+    harness = KeyedHarness.of(_InTimer(), lambda value: value)
+    harness.process_element("a", 1000)
+    harness.process_watermark(1000)
+    harness.set_processing_time(1_700_000_000_000)
+    harness.process_watermark(1100)
+    harness.process_element("a", 1200)
+    assert harness.values() == [None, "written", None]
+
+
+def test_wrong_times_are_refused() -> None:
+    with pytest.raises(TypeError, match="a Time or a Duration, not int"):
+        StateTtlConfig.new_builder(5)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 import decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from hypothesis import given
@@ -100,6 +100,7 @@ def row(**types: Any) -> Any:
 
 INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
 ANY = Types.PICKLED_BYTE_ARRAY()
+PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 ROW1, ROW2 = row(a=INT, b=STRING), row(b=STRING, c=INT)
 
 # (before, what is written, after, what is read; None: it is refused)
@@ -139,6 +140,25 @@ CHANGES: dict[str, tuple[StateDescriptor, Any, StateDescriptor, Any]] = {
         View("a", 2),
         value(ViewWithPrice),
         ViewWithPrice("a", 1.5, 2),
+    ),
+    "field of an undeclared type": (
+        value(row(a=INT)),
+        Row(a=1),
+        value(row(a=INT, b=ANY)),
+        Row(a=1, b=None),
+    ),
+    "nothing in common": (value(row(a=INT)), Row(a=1), value(row(b=INT)), None),
+    "bytes that are no text": (
+        value(Types.PRIMITIVE_ARRAY(Types.BYTE())),
+        b"\xff",
+        value(STRING),
+        None,
+    ),
+    "entries that are declared": (
+        mapped(ANY, INT),
+        {("a", 1): 2},
+        mapped(PAIR, INT),
+        {("a", 1): 2},
     ),
     "dataclass gets a field without default": (
         value(View),
@@ -265,3 +285,72 @@ def test_what_cannot_be_resolved_is_refused() -> None:
     ):
         with pytest.raises(CannotBecome):
             resolve(written, read)
+
+
+class SpecialView(View):
+    pass
+
+
+@dataclasses.dataclass
+class Node:
+    """Holds others of its kind."""
+
+    name: str
+    next: Optional[Node] = None  # noqa: UP045 (as people write it)
+
+
+@pytest.mark.parametrize(
+    ("declared", "written"),
+    [
+        (View, SpecialView("a", 1)),
+        (View, View("a", "not an int")),  # type: ignore[arg-type]
+        (Node, Node("a", Node("b"))),
+        (DOUBLE, 5),
+        (STRING, "lone \ud800 surrogate"),
+        (Types.LIST(INT), (1, 2)),
+        (Types.TUPLE([]), ()),
+        (Types.PRIMITIVE_ARRAY(Types.BYTE()), [-1, 2]),
+    ],
+)
+def test_values_that_would_not_come_back_are_pickled(
+    declared: Any, written: Any, tmp_path: Path
+) -> None:
+    def writing(stream: DataStream) -> DataStream:
+        keep = Keep(ValueStateDescriptor("state", declared), written)
+        return stream.key_by(lambda r: r[0]).process(keep).uid("keep")
+
+    def reading(stream: DataStream) -> DataStream:
+        keep = Keep(ValueStateDescriptor("state", declared))
+        return stream.key_by(lambda r: r[0]).process(keep).uid("keep")
+
+    _, path = run_and_save(writing, ELEMENTS, tmp_path, batches=0)
+    (found,) = go_on(reading, ELEMENTS, path)
+    assert (type(found), found) == (type(written), written)
+
+
+def test_key_groups_may_have_a_state_in_different_forms(tmp_path: Path) -> None:
+    """A state that is declared late: only the key groups that were asked have its new type."""
+
+    class Late(Keep):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self._context = runtime_context
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            Keep.open(self, self._context)
+            yield from Keep.process_element(self, value, ctx)
+
+    def with_type(type_info: Any, first: Any = None) -> Any:
+        def build(stream: DataStream) -> DataStream:
+            late = Late(ValueStateDescriptor("state", type_info), first)
+            return stream.key_by(lambda r: r[0]).process(late).uid("keep")
+
+        return build
+
+    records = [("a", 0, 0), ("b", 0, 0), CUT, ("a", 0, 1), CUT, ("a", 0, 2), ("b", 0, 2)]
+    _, path = run_and_save(with_type(INT, 7), records, tmp_path, batches=0)
+    _, path = run_and_save(
+        with_type(DOUBLE), records, tmp_path, batches=0,
+        **{"execution.state-recovery.path": path},
+    )  # fmt: skip
+    found = go_on(with_type(DOUBLE), records, path)
+    assert [(type(one), one) for one in found] == [(float, 7.0)] * 2

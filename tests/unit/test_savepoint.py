@@ -22,10 +22,13 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.datastream.window import TumblingEventTimeWindows
-from millpond.errors import SavepointError
+from millpond.errors import ProgramError, SavepointError
 from millpond.plan.graph import SinkKind
 from millpond.runtime.direct.executor import DirectExecutors
+from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.jobs import plan_job
+from millpond.runtime.savepoint_desk import SavepointDesk
+from millpond.runtime.savepoint_orders import SavepointOrders, request_by_file, withdraw
 from millpond.savepoint.reader import SavepointReader
 from millpond.testing import CUT, MarkedSource, direct_environment
 
@@ -185,7 +188,7 @@ def test_manifest_tells_what_is_in_it(tmp_path: Path) -> None:
         "count": ("value", 3, 3),
         "names": ("list", 3, 4),
         "seen": ("map+ttl", 3, 4),
-        "timers": ("timers", 1, 1),
+        "(timers)": ("timers", 1, 1),
     }
     names = next(state for state in operator.states if state.name == "names")
     assert names.biggest == [("'ann'", 2)]
@@ -343,3 +346,114 @@ def test_savepoints_of_earlier_days_still_load(name: str, build: Any, tmp_path: 
     before, _ = run_and_save(build, CUT_RECORDS, tmp_path)
     after = go_on(build, CUT_RECORDS, str(kept))
     assert sorted(before + after, key=repr) == sorted(whole, key=repr)
+
+
+# --- what a review found -----------------------------------------------------------------------------
+
+
+def test_savepoint_with_a_part_missing_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that workers elsewhere do not share, say."""
+    taken = SavepointDesk.batch_done
+
+    def lose_a_part(self: Any, order: Any, *rest: Any) -> None:
+        next(order.staging.rglob("*.part")).unlink()
+        taken(self, order, *rest)
+
+    monkeypatch.setattr(SavepointDesk, "batch_done", lose_a_part)
+    with pytest.raises(SavepointError, match=r"The part .* is not there"):
+        run_and_save(remember, CUT_RECORDS, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_next_batch_does_is_not_in_a_savepoint(tmp_path: Path) -> None:
+    """It is written while the job goes on."""
+    environment, results = job(remember, CUT_RECORDS)
+    results._sink("results", SinkKind.COLLECT, None)
+    plan = plan_job(
+        environment._pending_graph(), environment._configuration, environment.get_config(), None
+    )
+    executors = DirectExecutors(plan, lambda _: None)
+    executor = executors.attempt(0)
+    executors.start()
+    desk, later = executor.savepoints(), []
+    write, desk._write = desk._write, later.append  # type: ignore[method-assign, assignment]
+    path = desk.ask(str(tmp_path))
+    executor._run_batch()
+    executor._run_batch()
+    write(later[0])
+    executors.close(JobStatus.FINISHED)
+    clocks = SavepointReader(path.result(timeout=1)).job_state["channels"]
+    assert clocks["records.watermarks"] == [(149, True)]
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2])
+def test_savepoint_with_the_last_batch_is_one_to_start_from(batches: int, tmp_path: Path) -> None:
+    before, path = run_and_save(remember, CUT_RECORDS, tmp_path, batches=batches)
+    after = go_on(remember, CUT_RECORDS, path)
+    assert sorted(before + after, key=repr) == sorted(
+        run_to_the_end(remember, CUT_RECORDS), key=repr
+    )
+
+
+def test_state_may_be_called_timers(tmp_path: Path) -> None:
+    class Timers(KeyedProcessFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            descriptor = ListStateDescriptor("timers", Types.LONG())
+            self.timers = runtime_context.get_list_state(descriptor)
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            self.timers.add(value[2])
+            ctx.timer_service().register_event_time_timer(value[2] + 9000)
+            yield list(self.timers.get())
+
+    def build(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda _: 0).process(Timers()).uid("timers")
+
+    before, path = run_and_save(build, CUT_RECORDS, tmp_path)
+    assert before + go_on(build, CUT_RECORDS, path) == run_to_the_end(build, CUT_RECORDS)
+
+
+def test_request_after_the_end_is_answered(tmp_path: Path) -> None:
+    orders = SavepointOrders(None, "0" * 32, None)
+    orders.give_up("over")
+    with pytest.raises(SavepointError, match="has ended"):
+        orders.ask(str(tmp_path)).result(timeout=1)
+
+
+def test_withdrawn_request_is_forgotten(tmp_path: Path) -> None:
+    orders = SavepointOrders(tmp_path, "0" * 32, str(tmp_path / "savepoints"))
+    order_id = request_by_file(tmp_path, None, stop=True, drain=False)
+    assert orders.is_waiting()
+    withdraw(tmp_path, order_id)
+    assert orders.take() is None
+
+
+def test_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
+    orders = SavepointOrders(None, "0" * 32, None)
+    with pytest.raises(ProgramError, match="'s3://bucket/x', but only folders"):
+        orders.ask("s3://bucket/x")
+    orders.ask(f"file://{tmp_path}/with%20space")
+    assert (tmp_path / "with space").is_dir()
+
+
+def test_manifest_cannot_name_files_outside(tmp_path: Path) -> None:
+    _, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+    manifest = SavepointReader(path).manifest
+    manifest.job_file.path = "../job.blob"
+    manifest.write(Path(path))
+    with pytest.raises(SavepointError, match="names a file outside"):
+        SavepointReader(path).check()
+
+
+def test_job_under_way_does_not_take_a_savepoint(tmp_path: Path) -> None:
+    folder = JobFolder.open(str(tmp_path), "job")
+    first = {"job id": "1", "savepoint": None}
+    assert folder.check_identity(first) == first
+    assert folder.check_identity({**first, "savepoint": "/a"})["savepoint"] == "/a"
+    folder.write_plan(0, [], {})
+    assert folder.check_identity(first)["savepoint"] == "/a"  # that is where it began
+    with pytest.raises(SavepointError, match="under way already"):
+        folder.check_identity({**first, "savepoint": "/b"})
+    folder.close(delete=True)

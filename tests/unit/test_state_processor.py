@@ -45,7 +45,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[Any, list[Any]]:
 def test_states_are_tables(path: str) -> None:
     savepoint = Savepoint.load(path)
     assert savepoint.operators() == ["remember"]
-    assert savepoint.states("remember") == ["count", "names", "seen", "timers"]
+    assert savepoint.states("remember") == ["(timers)", "count", "names", "seen"]
     assert by_key(savepoint.rows("remember", "count")) == {"ann": [2], "bob": [1], "cid": [1]}
     assert by_key(savepoint.rows("remember", "names"))["ann"] == ["a", "c"]
     seen = savepoint.rows("remember", "seen")

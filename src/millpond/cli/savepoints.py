@@ -15,6 +15,7 @@ from typing import Any
 from millpond.cli.jobs import find_job, is_running
 from millpond.cli.texts import size_text, time_text
 from millpond.common import options
+from millpond.common.paths import local_folder
 from millpond.errors import SavepointError
 from millpond.runtime.savepoint_orders import read_answer, request_by_file, withdraw
 from millpond.savepoint.manifest import Manifest, OperatorEntry
@@ -75,7 +76,7 @@ def run_savepoint(parsed: argparse.Namespace) -> int:
         print(f"millpond: savepoint {parsed.what} needs a folder", file=sys.stderr)
         return 2
     action = {"list": _list, "show": _show, "dispose": _dispose}[parsed.what]
-    return action(Path(parsed.where), parsed.json)
+    return action(local_folder(parsed.where, "The folder"), parsed.json)
 
 
 def run_stop(parsed: argparse.Namespace) -> int:
@@ -91,7 +92,7 @@ def _take(
     folder = find_job(job, parsed.checkpoint_dir)
     if not is_running(folder):
         raise SavepointError(f"The job in {folder} is not running, so it cannot take a savepoint.")
-    where = None if directory is None else str(Path(directory).absolute())
+    where = None if directory is None else str(local_folder(directory, "The folder for savepoints"))
     path = _wait_for_savepoint(folder, where, stop, drain, parsed.timeout)
     print(json.dumps({"savepoint": path}) if parsed.json else path)
     return 0
@@ -133,11 +134,13 @@ def _wait_for_savepoint(
 def _list(folder: Path, as_json: bool) -> int:
     if not folder.is_dir():
         raise SavepointError(f"There is no folder {folder}.")
-    found = [
-        Manifest.read(path)
-        for path in sorted(folder.iterdir())
-        if not path.name.startswith(".") and (path / "manifest.json").exists()
-    ]
+    found = []
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(".") and (path / "manifest.json").exists():
+            try:
+                found.append(Manifest.read(path))
+            except SavepointError as problem:
+                print(f"millpond: {problem}", file=sys.stderr)
     found.sort(key=lambda manifest: manifest.created_ms)
     if as_json:
         print(json.dumps([_summary(manifest) for manifest in found], indent=1))
@@ -194,6 +197,7 @@ def _show_operator(operator: OperatorEntry) -> None:
 
 
 def _dispose(path: Path, as_json: bool) -> int:
+    path = path.resolve()
     Manifest.read(path)  # nothing else is ever deleted
     aside = path.with_name(f".{path.name}.disposed")
     os.rename(path, aside)  # gone at once; what a crash leaves is not taken for a savepoint

@@ -38,6 +38,7 @@ from millpond.datastream.functions import (
     SourceFunction,
     WindowFunction,
 )
+from millpond.datastream.operator_state import CheckpointedFunction
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
 from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -65,6 +66,7 @@ __all__ = [
     "BroadcastStream",
     "CheckpointConfig",
     "CheckpointListener",
+    "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",

@@ -92,7 +92,9 @@ class ConnectedStreams:
 class BroadcastOperation(Function):
     """A broadcast function with the states it may ask for."""
 
-    function: BroadcastProcessFunction | KeyedBroadcastProcessFunction
+    function: (
+        BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any]
+    )
     descriptors: tuple[MapStateDescriptor, ...]
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -130,10 +132,12 @@ class BroadcastConnectedStream:
     def __init__(self, non_broadcast_stream: DataStream, broadcast_stream: BroadcastStream) -> None:
         self.non_broadcast_stream = non_broadcast_stream
         self.broadcast_stream = broadcast_stream
+        self.broadcast_state_descriptors = broadcast_stream.broadcast_state_descriptors
 
     def process(
         self,
-        func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
+        func: BroadcastProcessFunction[Any, Any, Any]
+        | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
         output_type: TypeInformation | Any = None,
     ) -> DataStream:
         keyed = self.non_broadcast_stream.is_keyed

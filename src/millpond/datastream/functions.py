@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from millpond.datastream.columns import ColumnState, ColumnStateDescriptor
 
 IN = TypeVar("IN")
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
 OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
 W = TypeVar("W")
@@ -301,7 +303,7 @@ class BaseBroadcastProcessFunction(Function):
         ) -> ReadOnlyBroadcastState[Any, Any]: ...
 
 
-class BroadcastProcessFunction(BaseBroadcastProcessFunction):
+class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
     """For a stream without a key, connected with a broadcast stream."""
 
     @abstractmethod
@@ -316,13 +318,13 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction):
         """Must do the same in every subtask: all get the same records, in the same order."""
 
 
-class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
     """For a keyed stream, connected with a broadcast stream. It has keyed state and timers."""
 
     class Context(BaseBroadcastProcessFunction.Context):
         @abstractmethod
         def apply_to_keyed_state(
-            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]
         ) -> None:
             """Call `function(key, state)` for every key that has something in this state. Beyond PyFlink,
             as in Flink's Java API."""

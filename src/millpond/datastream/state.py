@@ -272,4 +272,12 @@ class AggregatingStateDescriptor(StateDescriptor):
         return self._agg_function
 
 
-__getattr__ = module_getattr(__name__)
+def __getattr__(name: str) -> Any:
+    if name == "OperatorStateStore":  # where PyFlink has it
+        from millpond.datastream.operator_state import OperatorStateStore
+
+        return OperatorStateStore
+    return _missing(name)
+
+
+_missing = module_getattr(__name__)

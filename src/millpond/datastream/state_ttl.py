@@ -266,6 +266,8 @@ class StateTtlConfig:
 
 
 def _positive(time: Time | Duration, what: str) -> Time:
+    if not isinstance(time, (Time, Duration)):
+        raise TypeError(f"A {what} is a Time or a Duration, not {type(time).__name__}")
     own = time if isinstance(time, Time) else Time.milliseconds(time.to_millis())
     if own.to_milliseconds() <= 0:
         raise ProgramError(f"A {what} of {own.to_milliseconds()} ms: it must be above 0.")

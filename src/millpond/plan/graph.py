@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from millpond.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+from millpond.datastream.operator_state import CheckpointedFunction
 
 
 class OperatorKind(Enum):
@@ -104,7 +105,10 @@ class Node:
 
     @property
     def has_state(self) -> bool:
-        return self.is_keyed or self.kind is OperatorKind.BROADCAST_PROCESS
+        without_key = self.kind is OperatorKind.BROADCAST_PROCESS or isinstance(
+            self.function, CheckpointedFunction
+        )
+        return self.is_keyed or without_key
 
 
 @dataclass

@@ -14,6 +14,7 @@ def checkpoint_identity(plan: JobPlan) -> dict[str, Any]:
     return {
         "job id": plan.settings["job_id"],
         "format": 1,
+        "savepoint": plan.settings.get("savepoint"),
         "parallelism": plan.parallelism,
         "max parallelism by uid": {
             operators[task.root].uid: task.max_parallelism

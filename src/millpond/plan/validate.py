@@ -6,7 +6,8 @@ from typing import Any
 
 import cloudpickle
 
-from millpond.errors import ProgramError
+from millpond.datastream.operator_state import CheckpointedFunction
+from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.plan.graph import ExchangeKind, Node, OperatorKind, StreamGraph
 from millpond.runtime.task.key_groups import UPPER_BOUND_MAX_PARALLELISM
 
@@ -23,6 +24,7 @@ def validate(
     for node in graph.nodes.values():
         _check_parallelism(node, parallelism, max_parallelism)
         _check_pickling(node)
+        _check_operator_state(node)
         for edge in node.inputs:
             forward = edge.exchange.kind is ExchangeKind.FORWARD and edge.exchange.explicit
             upstream = graph.nodes[edge.source]
@@ -70,6 +72,30 @@ def _check_parallelism(node: Node, parallelism: int, max_parallelism: int | None
     if maximum is not None and own > maximum:
         raise ProgramError(
             f"{_title(node)}: the parallelism {own} is above the max parallelism {maximum}."
+        )
+
+
+_WITH_OPERATOR_STATE = (
+    OperatorKind.MAP,
+    OperatorKind.FLAT_MAP,
+    OperatorKind.FILTER,
+    OperatorKind.PROCESS,
+)
+
+
+def _check_operator_state(node: Node) -> None:
+    function = getattr(node.function, "function", node.function)
+    if not isinstance(function, CheckpointedFunction):
+        return
+    if node.is_keyed:
+        raise ProgramError(
+            f"The function of {_title(node)} is a CheckpointedFunction, but it has keys: use keyed state "
+            "(runtime_context.get_state(...) and such)."
+        )
+    if node.kind not in _WITH_OPERATOR_STATE:
+        raise UnsupportedFeatureError(
+            f"CheckpointedFunction: {_title(node)} cannot have operator state yet. map, flat_map, filter and "
+            "process functions can; a sink can be a TwoPhaseSink, a source is rewound by its position."
         )
 
 

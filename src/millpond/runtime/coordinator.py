@@ -32,6 +32,7 @@ from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Row, SplitEnd, Start
 from millpond.runtime.task.metric_group import TaskMetrics, combine
 from millpond.runtime.task.task_valve import advance
+from millpond.savepoint.parts import Part
 from millpond.savepoint.reader import SavepointReader
 
 _IDLE_POLL_S = 0.5
@@ -86,7 +87,8 @@ class Coordinator:
         self._saved = {split: dict(saved) for split, saved in initial.saved.items()}
         self._starts = dict(initial.starts)
         self._channels = {origin: list(own) for origin, own in initial.channels.items()}
-        self._wakeup_ms: int | None = None
+        # What starts from a savepoint has a first batch at once: timers may be due, all may have ended.
+        self._wakeup_ms: int | None = 0 if self._plan.settings.get("savepoint") else None
         self.metrics.clear()
         self._prepared: list[tuple[int, int, Any]] = []
 
@@ -144,7 +146,7 @@ class Coordinator:
                     {task: Start(*start) for task, start in left["starts"].items()},
                     plan["time_ms"],
                 )
-                self.savepoints.batch_done(order, state, epoch)
+                self.savepoints.batch_done(order, state, epoch, left["parts"])
 
     def _load_epoch(self, epoch: int) -> None:
         """What batch `epoch` left behind; -1: nothing yet."""
@@ -235,7 +237,7 @@ class Coordinator:
         self._ended = {source: e.ended() for source, e in self._enumerators.items()}
         self._order = self.savepoints.orders.take()
         if self._order is not None:
-            self._order.clear_staging()
+            self._order.make_staging()
         if self._order is not None and self._order.drain:
             self._ended = {source: [True] * len(own) for source, own in self._ended.items()}
         self.is_last_batch = self._all_ended()
@@ -355,6 +357,7 @@ class Coordinator:
         ends: list[SplitEnd] = []
         prepared: list[tuple[int, int, Any]] = []
         wakeups: list[int] = []
+        parts: list[Part] = []
         statistics = self.checkpoints.begin()
         for _, _, blob in rows:
             if codec.kind_of(blob) != BlobKind.META:
@@ -366,6 +369,8 @@ class Coordinator:
             combine(self.metrics, meta.get("metrics", {}))
             if "state" in meta:
                 statistics.add(*meta["state"])
+            if meta.get("part") is not None:
+                parts.append(meta["part"])
             if meta.get("wakeup_ms") is not None:
                 wakeups.append(meta["wakeup_ms"])
         if self._started_s:
@@ -382,7 +387,7 @@ class Coordinator:
         )
         if self._order is not None:
             self.stopped = self._order.stop
-            self.savepoints.batch_done(self._order, self._job_state(), epoch)
+            self.savepoints.batch_done(self._order, self._job_state(), epoch, parts)
             self._order = None  # its batch is complete
         if self._folder is not None:
             self._folder.write_epoch(
@@ -397,6 +402,7 @@ class Coordinator:
                     "finished": self.finished,
                     "checkpoint": record.to_dict(),
                     "log_bytes": self.checkpoints.log_bytes,
+                    "parts": parts,
                 },
             )
             self._folder.drop_batches_before(epoch)

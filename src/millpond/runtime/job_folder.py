@@ -22,13 +22,13 @@ import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
+from millpond.common.paths import local_folder
 from millpond.errors import (
     CheckpointInUseError,
     CorruptDataError,
     IncompatibleCheckpointError,
-    ProgramError,
+    SavepointError,
 )
 from millpond.runtime.task import codec
 from millpond.runtime.task.batch import LanePlan
@@ -55,15 +55,8 @@ class JobFolder:
             path = Path(tempfile.mkdtemp(prefix="millpond-"))
             folder = JobFolder(path, temporary=True)
         else:
-            url = urlparse(checkpoint_dir)
-            if url.scheme not in ("", "file"):
-                raise ProgramError(
-                    f"execution.checkpointing.dir is '{checkpoint_dir}', but only folders on local "
-                    "or shared (NFS) file systems can be used yet. Use a path or file:// URL that "
-                    "the driver and all workers see."
-                )
-            base = url.path if url.scheme else checkpoint_dir
-            folder = JobFolder(Path(base).absolute() / folder_name(job_name), temporary=False)
+            base = local_folder(checkpoint_dir, "execution.checkpointing.dir")
+            folder = JobFolder(base / folder_name(job_name), temporary=False)
         for part in ("plans", "epochs"):
             (folder.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
         folder._take_lock()
@@ -88,19 +81,34 @@ class JobFolder:
     def check_identity(self, identity: dict[str, Any]) -> dict[str, Any]:
         """Write what the job is, or compare it with what is there; return what is there.
 
-        The job's id is not compared: it is taken over from the folder."""
+        The job's id is not compared: it is taken over from the folder, and so is the savepoint that the job
+        once started from."""
         path = self.path / "job.blob"
         stored = self._read(path, BlobKind.BATCH_PLAN)
         if stored is None:
             self._write(path, codec.encode(BlobKind.BATCH_PLAN, identity))
             return identity
         for name, value in identity.items():
-            if name != "job id" and stored.get(name) != value:
+            if name not in ("job id", "savepoint") and stored.get(name) != value:
                 raise IncompatibleCheckpointError(
                     f"The job folder {self.path} was written by another program: its {name} was "
                     f"{stored.get(name)}, here it is {value}. Run the program that wrote it, or use "
                     "another job name or folder to start afresh."
                 )
+        return self._with_savepoint(stored, identity.get("savepoint"))
+
+    def _with_savepoint(self, stored: dict[str, Any], savepoint: str | None) -> dict[str, Any]:
+        """What is stored, with the savepoint that the job starts from."""
+        if savepoint is None or savepoint == stored.get("savepoint"):
+            return stored
+        if self.planned_epochs() or self.last_epoch() >= 0:
+            raise SavepointError(
+                f"The job folder {self.path} has a job that is under way already, so it cannot start from "
+                f"the savepoint {savepoint}. Leave the savepoint out to go on with that job, or use another job "
+                "name or folder."
+            )
+        stored = {**stored, "savepoint": savepoint}
+        self._write(self.path / "job.blob", codec.encode(BlobKind.BATCH_PLAN, stored))
         return stored
 
     @property

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,21 @@ from millpond.plan.physical import JobPlan
 from millpond.runtime import fault_points
 from millpond.runtime.job_state import JobState
 from millpond.runtime.savepoint_orders import SavepointOrder, SavepointOrders
+from millpond.runtime.task import codec
+from millpond.savepoint.parts import Part, check_parts
 from millpond.savepoint.writer import write_savepoint
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A savepoint whose batch is through. `state`: what the driver knew then, by uid."""
+
+    order: SavepointOrder
+    state: dict[str, Any]
+    epoch: int
+    parts: list[Part]
 
 
 class SavepointDesk:
@@ -29,7 +42,7 @@ class SavepointDesk:
         self._wake = wake
         directory = plan.settings.get("savepoint_dir")
         self.orders = SavepointOrders(job_folder, plan.settings["job_id"], directory)
-        self._done: list[tuple[SavepointOrder, dict[str, Any], int]] = []
+        self._done: list[_Done] = []
         self._threads: list[threading.Thread] = []
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
@@ -37,36 +50,49 @@ class SavepointDesk:
         self._wake()
         return future
 
-    def batch_done(self, order: SavepointOrder, state: JobState, epoch: int) -> None:
+    def batch_done(
+        self, order: SavepointOrder, state: JobState, epoch: int, parts: list[Part]
+    ) -> None:
         """A batch has left the parts of a savepoint; it is not committed yet."""
-        self._done.append((order, state.by_uid(self._plan), epoch))
+        # A copy: the next batch goes on with what is in there.
+        content = codec.loads(codec.dumps(state.by_uid(self._plan)))
+        self._done.append(_Done(order, content, epoch, parts))
 
     def forget(self, epoch: int) -> None:
         """This batch was not committed after all, and runs again."""
-        self._done = [done for done in self._done if done[2] != epoch]
+        self._done = [done for done in self._done if done.epoch != epoch]
 
     def write_what_is_done(self) -> None:
-        """The batch is committed, and its output visible."""
+        """The batch is committed, and its output visible. If a savepoint that ends the job cannot be written,
+        the job has failed."""
         done, self._done = self._done, []
-        for order, state, epoch in done:
-            if order.stop:
-                self._write(order, state, epoch)
+        for own in done:
+            if own.order.stop:
+                problem = self._write(own)
+                if problem is not None:
+                    raise problem
             else:
-                thread = threading.Thread(target=self._write, args=(order, state, epoch))
+                thread = threading.Thread(target=self._write, args=(own,))
                 thread.start()
                 self._threads.append(thread)
         self._threads = [thread for thread in self._threads if thread.is_alive()]
 
-    def _write(self, order: SavepointOrder, state: dict[str, Any], epoch: int) -> None:
+    def _write(self, done: _Done) -> MillpondError | None:
+        order, problem = done.order, None
         try:
             fault_points.reach("driver before savepoint")
             created_ms = time.time_ns() // 1_000_000
-            order.staging.mkdir(exist_ok=True)
+            check_parts(order.staging, done.parts)
             write_savepoint(
-                self._plan, order.staging, order.target, state, epoch, created_ms, order.drain
+                self._plan,
+                order.staging,
+                order.target,
+                done.state,
+                done.epoch,
+                created_ms,
+                order.drain,
             )
             fault_points.reach("driver after savepoint")
-            problem = None
         except Exception as failure:
             shutil.rmtree(order.staging, ignore_errors=True)
             _log.warning("Savepoint %s failed: %s", order.target, failure)
@@ -76,6 +102,7 @@ class SavepointDesk:
                 else SavepointError(f"The savepoint {order.target} could not be written: {failure}")
             )
         self.orders.done(order, problem)
+        return problem
 
     def close(self, unfinished: SavepointOrder | None) -> None:
         """The job has ended. `unfinished`: of a batch that was planned and did not complete."""
@@ -86,8 +113,9 @@ class SavepointDesk:
             self.orders.done(
                 unfinished, SavepointError("The job ended before the savepoint was complete.")
             )
-        for order, _, _ in self._done:
+        for done in self._done:
+            shutil.rmtree(done.order.staging, ignore_errors=True)
             self.orders.done(
-                order, SavepointError("The job ended before the savepoint was complete.")
+                done.order, SavepointError("The job ended before the savepoint was complete.")
             )
         self.orders.give_up("The job ended before the savepoint was taken.")

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from millpond.errors import SavepointError
+from millpond.common.paths import local_folder
+from millpond.errors import MillpondError, SavepointError
 from millpond.savepoint.writer import savepoint_name
 
 REQUESTS = "requests"
@@ -42,9 +43,10 @@ class SavepointOrder:
         """Beside the target: where the job's workers can write, and on the same file system."""
         return Path(self.directory) / f".{self.name}.staging"
 
-    def clear_staging(self) -> None:
-        """Nothing of an earlier try may get into it."""
+    def make_staging(self) -> None:
+        """An empty folder: nothing of an earlier try may get into it."""
         shutil.rmtree(self.staging, ignore_errors=True)
+        self.staging.mkdir(parents=True, mode=0o700)
 
     def to_plan(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,14 +63,18 @@ class SavepointOrders:
         self._waiting: list[SavepointOrder] = []
         self._futures: dict[str, Future[str]] = {}
         self._seen: set[str] = set()  # ids of requests in files
+        self._is_closed = False
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
         """The future has the savepoint's path."""
         order = self._order(uuid.uuid4().hex, directory, stop, drain)
         future: Future[str] = Future()
         with self._lock:
-            self._futures[order.id] = future
-            self._waiting.append(order)
+            if self._is_closed:
+                future.set_exception(SavepointError("The job has ended; there is nothing to save."))
+            else:
+                self._futures[order.id] = future
+                self._waiting.append(order)
         return future
 
     def _order(
@@ -79,7 +85,7 @@ class SavepointOrders:
             raise SavepointError(
                 "Where to? Name a folder for the savepoint, or set execution.checkpointing.savepoint-dir."
             )
-        path = Path(where.removeprefix("file://")).absolute()
+        path = local_folder(where, "The folder for savepoints")
         path.mkdir(parents=True, exist_ok=True)
         return SavepointOrder(
             order_id, str(path), stop, drain, savepoint_name(self._job_id, order_id)
@@ -89,7 +95,16 @@ class SavepointOrders:
         """The next one, if any was asked for."""
         self._look_for_files()
         with self._lock:
-            return self._waiting.pop(0) if self._waiting else None
+            while self._waiting:
+                order = self._waiting.pop(0)
+                if not self._is_withdrawn(order):
+                    return order
+        return None
+
+    def _is_withdrawn(self, order: SavepointOrder) -> bool:
+        if self._folder is None or order.id not in self._seen:
+            return False
+        return not (self._folder / f"{order.id}.json").exists()
 
     def is_waiting(self) -> bool:
         self._look_for_files()
@@ -110,7 +125,7 @@ class SavepointOrders:
                     bool(asked.get("stop")),
                     bool(asked.get("drain")),
                 )
-            except (ValueError, AttributeError, OSError, SavepointError) as problem:
+            except (ValueError, AttributeError, OSError, MillpondError) as problem:
                 self._answer(path.stem, {"error": str(problem)})
                 continue
             if order.target.exists():  # taken before the driver died
@@ -135,6 +150,7 @@ class SavepointOrders:
     def give_up(self, reason: str) -> None:
         """The job has ended."""
         with self._lock:
+            self._is_closed = True
             waiting, self._waiting = self._waiting, []
         for order in waiting:
             self.done(order, SavepointError(reason))
@@ -175,4 +191,6 @@ def _answer_path(job_folder: Path, order_id: str) -> Path:
 
 
 def withdraw(job_folder: Path, order_id: str) -> None:
+    """Whatever comes of it, nobody waits any more."""
     (job_folder / REQUESTS / f"{order_id}.json").unlink(missing_ok=True)
+    _answer_path(job_folder, order_id).unlink(missing_ok=True)

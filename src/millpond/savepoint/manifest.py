@@ -92,9 +92,11 @@ class Manifest:
             raise SavepointError(f"{path} is damaged: it is not the JSON of a manifest.") from None
         if digest != _digest(body):
             raise SavepointError(f"{path} is damaged: its checksum does not match.")
-        if body.pop("format") != FORMAT:
+        found = body.pop("format")
+        if found != FORMAT:
             raise SavepointError(
-                f"{path} has format {body.get('format')}, this release reads format {FORMAT}."
+                f"{path} has format {found}, this release reads format {FORMAT}. Use the release that "
+                "wrote it."
             )
         operators = [
             OperatorEntry(
@@ -130,6 +132,8 @@ def describe_file(folder: Path, path: str, groups: list[int] | None = None) -> F
 def check_file(folder: Path, entry: FileEntry) -> None:
     """Raise if a file is not what was written."""
     path = folder / entry.path
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise SavepointError(f"The savepoint {folder} names a file outside of it: {entry.path}.")
     if not path.exists():
         raise SavepointError(f"The savepoint {folder} lacks the file {entry.path}.")
     if path.stat().st_size != entry.bytes:

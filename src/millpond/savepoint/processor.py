@@ -92,7 +92,7 @@ class Savepoint:
         return list(self._operators)
 
     def states(self, uid: str) -> list[str]:
-        """The names of an operator's states; "timers" is one if there are any."""
+        """The names of an operator's states; "(timers)" is one if there are any."""
         return self._operator(uid).names()
 
     def rows(self, uid: str, state: str) -> list[dict[str, Any]]:

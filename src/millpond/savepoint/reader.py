@@ -8,18 +8,21 @@ from typing import Any
 
 import pyarrow.parquet
 
+from millpond.common.paths import local_folder
 from millpond.errors import SavepointError
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.operator_state import SPLIT, UNION, deal_out
 from millpond.savepoint.manifest import Manifest, OperatorEntry, StateEntry, check_file
-from millpond.savepoint.state_tables import Content, to_columns, to_content
+from millpond.savepoint.state_tables import Columns, Content, to_columns, to_content
+from millpond.state.broadcast_state import PREFIX as BROADCAST
 
 
 class SavepointReader:
     """`check` reads every file once and raises if one is damaged. Whoever restores has done it before."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).absolute()
+        self.path = local_folder(path, "The savepoint")
         self.manifest = Manifest.read(self.path)
 
     def check(self) -> None:
@@ -42,16 +45,32 @@ class SavepointReader:
         operator = self.operator(uid)
         if operator is None:
             return None
-        states = {}
+        states, types = {}, {}
         for state in operator.states:
             if number in state.file.groups:
                 table = self._file(state).read_row_group(state.file.groups.index(number))
                 states[state.name] = (state.kind, to_columns(table, state.schemas))
-        return to_content(states, self._declared_types(operator)) if states else None
+                types[state.name] = state.types
+        return to_content(states, types) if states else None
 
-    @staticmethod
-    def _declared_types(operator: OperatorEntry) -> dict[str, dict[str, Any]]:
-        return {state.name: state.types for state in operator.states if state.types}
+    def subtask_content(self, uid: str, subtask: int, parallelism: int) -> Content | None:
+        """The state of a subtask of an operator without keys, which may have had another number of them:
+        lists are dealt out anew or united (E31), broadcast state is that of any (C38)."""
+        operator = self.operator(uid)
+        if operator is None:
+            return None
+        states: dict[str, tuple[str, Columns]] = {}
+        types = {state.name: state.types for state in operator.states}
+        for state in operator.states:
+            file = self._file(state)
+            parts = {
+                number: to_columns(file.read_row_group(position), state.schemas)
+                for position, number in enumerate(state.file.groups)
+            }
+            columns = _of_subtask(state.name, parts, subtask, operator.parallelism, parallelism)
+            if columns is not None and columns["key"]:
+                states[state.name] = (state.kind, columns)
+        return to_content(states, types) if states else None
 
     def table(self, uid: str, name: str) -> pyarrow.Table:
         """All of one state, as it is in the file."""
@@ -77,3 +96,19 @@ class SavepointReader:
             raise SavepointError(
                 f"{self.path / state.file.path} cannot be read: {problem}"
             ) from None
+
+
+def _of_subtask(
+    name: str, parts: dict[int, Columns], subtask: int, before: int, parallelism: int
+) -> Columns | None:
+    if name.startswith(BROADCAST):
+        return parts.get(subtask, parts[min(parts)])
+    if not name.startswith((SPLIT, UNION)):
+        return parts.get(subtask)
+    lists = [parts[number]["value"] if number in parts else [] for number in range(before)]
+    if name.startswith(UNION):
+        elements = [element for own in lists for element in own]
+    else:
+        elements = deal_out(lists, parallelism)[subtask]
+    count = len(elements)
+    return {"key": [None] * count, "position": list(range(count)), "value": elements}

@@ -13,7 +13,7 @@ def open_savepoint(path: str | None) -> SavepointReader | None:
     """Open and check the savepoint that a job is to start from."""
     if path is None:
         return None
-    reader = SavepointReader(str(path).removeprefix("file://"))
+    reader = SavepointReader(path)
     reader.check()
     return reader
 

@@ -25,7 +25,8 @@ from millpond.runtime.task.columns import decode_list, encode_list
 from millpond.state.key_group_state import TTL_MARK, KeyGroupState
 from millpond.state.schemas import PICKLE, Schema, codec_of, schema_of_values
 
-TIMERS = "timers"
+TIMERS = "(timers)"  # the name of their table
+TIMERS_KIND = "timers"
 _DOMAINS = ("event", "processing")
 _ONE_VALUE = {StateKind.VALUE.value, StateKind.REDUCING.value, StateKind.AGGREGATING.value}
 Content = dict[str, Any]  # what KeyGroupState.snapshot gives
@@ -84,13 +85,30 @@ def schemas_of(state: KeyGroupState, name: str, columns: Columns) -> Schemas:
     schemas: Schemas = {}
     for column, values in columns.items():
         schema = declared.get(column, PICKLE)
-        schemas[column] = schema_of_values(values) if schema == PICKLE else schema
+        schema = schema_of_values(values) if schema == PICKLE else schema
+        schemas[column] = schema if _come_back(values, schema) else PICKLE
     return schemas
+
+
+def _come_back(values: list[Any], schema: Schema) -> bool:
+    """True if values are the same after they were in a column of this schema: a subclass of a declared class,
+    say, would not be."""
+    try:
+        codec = codec_of(schema)
+        back = codec.values(codec.column(values))
+    except Exception:  # whatever Arrow, or a class of the user's, raises
+        return False
+    return all(
+        type(new) is type(old) and (new == old or new != new)
+        for new, old in zip(back, values, strict=True)
+    )
 
 
 def joined_schemas(first: Schemas, second: Schemas) -> Schemas:
     """Of columns that hold the values of both: pickles where they differ."""
-    return {name: schema if second[name] == schema else PICKLE for name, schema in first.items()}
+    return {
+        name: schema if second.get(name) == schema else PICKLE for name, schema in first.items()
+    }
 
 
 def to_table(key_group: int, columns: Columns, schemas: Schemas) -> pyarrow.Table:
@@ -111,10 +129,11 @@ def to_columns(table: pyarrow.Table, schemas: Schemas) -> Columns:
 def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]) -> Content:
     """Of state name -> (kind, columns), and the types they were declared with: what KeyGroupState.apply
     takes."""
-    content: Content = {"states": {}, "types": types, "event": None, "processing": None}
+    declared = {name: own for name, own in types.items() if own}
+    content: Content = {"states": {}, "types": declared, "event": None, "processing": None}
     timers: Columns = {"domain": [], "time": [], "key": [], "namespace": []}
     for name, (kind, columns) in states.items():
-        if name == TIMERS:
+        if kind == TIMERS_KIND:
             timers = columns
         else:
             content["states"][name] = (kind, _encoded(kind, columns))

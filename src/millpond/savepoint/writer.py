@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -27,7 +28,15 @@ from millpond.savepoint.manifest import (
     describe_file,
 )
 from millpond.savepoint.parts import list_parts, read_part
-from millpond.savepoint.state_tables import Schemas, columns_of, joined_schemas, to_table
+from millpond.savepoint.state_tables import (
+    TIMERS,
+    TIMERS_KIND,
+    Content,
+    Schemas,
+    columns_of,
+    joined_schemas,
+    to_table,
+)
 
 JOB_FILE = "job.blob"
 _BIGGEST = 5
@@ -94,21 +103,22 @@ def _write_operator(
     operator: OperatorPlan, task: TaskPlan, staging: Path, folder: Path
 ) -> OperatorEntry:
     parts = list_parts(staging, operator.id)
-    schemas: dict[str, Schemas] = {}
+    schemas: dict[_Form, Schemas] = {}
     for path in parts:  # once for the types, once for the content: one part at a time in memory
-        _, own, _ = read_part(path)
+        _, own, content = read_part(path)
         for name, found in own.items():
-            schemas[name] = joined_schemas(schemas[name], found) if name in schemas else found
+            form = _form_of(name, content)
+            schemas[form] = joined_schemas(schemas[form], found) if form in schemas else found
     files = {
-        name: StateFile(folder, state_path(operator.id, operator.uid, number), name, schema)
-        for number, (name, schema) in enumerate(sorted(schemas.items()))
+        form: StateFile(folder, state_path(operator.id, operator.uid, number), form[0], schema)
+        for number, (form, schema) in enumerate(sorted(schemas.items()))
     }
     for path in parts:
         number, _, content = read_part(path)
-        kinds = {name: kind for name, (kind, _) in content["states"].items()}
         for name, columns in columns_of(content).items():
-            files[name].add(number, kinds.get(name, name), columns)
-            files[name].types = content["types"].get(name, {})
+            form = _form_of(name, content)
+            files[form].add(number, form[1], columns)
+            files[form].types = content["types"].get(name, {})
     return OperatorEntry(
         operator.uid,
         operator.name,
@@ -119,6 +129,18 @@ def _write_operator(
         task.max_parallelism,
         [file.close() for file in files.values()],
     )
+
+
+# A state's name, kind and declared types. Key groups that no function has asked for since the program changed
+# have their state as it was.
+_Form = tuple[str, str, str]
+
+
+def _form_of(name: str, content: Content) -> _Form:
+    if name == TIMERS:
+        return name, TIMERS_KIND, ""
+    types = content["types"].get(name, {})
+    return name, content["states"][name][0], json.dumps(types, sort_keys=True)
 
 
 def state_path(operator: int, uid: str, number: int) -> str:

@@ -81,9 +81,13 @@ def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
         if name in known:
             taken.append((name, resolve(known[name], field["type"], below)))
         elif "default" in field or read.get("python") != "dataclass":
-            added[name] = field.get("default")
+            to_plain = codec_of(field["type"]).to_plain or _same
+            added[name] = to_plain(field.get("default"))
         else:
             raise CannotBecome(f"the new field {below} of {read['name']} has no default")
+
+    if not taken:
+        raise CannotBecome(f"{type_text(written)} has no field in common with {type_text(read)}")
 
     def convert(value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is None:

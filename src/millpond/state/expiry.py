@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.errors import ProgramError
-from millpond.runtime.task.key_groups import stable_hash
+from millpond.runtime.task.key_groups import murmur_mix, stable_hash
 from millpond.state.tables import ListTable, MapTable, ValueTable, change_all
 
 Timed = tuple[int, Any]  # the time of an entry and its value, at rest
@@ -22,7 +22,10 @@ _AT_LEAST = 100  # entries that a cleaner looks at after a batch
 class Clock(Protocol):
     watermark: int
     processing_time_ms: int
-    timestamp: int | None
+
+    @property
+    def event_time(self) -> int | None:
+        """Of the record or event-time timer that is worked on."""
 
 
 class Expiry:
@@ -49,7 +52,8 @@ class Expiry:
         clock = self._clock
         if not self._by_event_time:
             return clock.processing_time_ms
-        return clock.watermark if clock.timestamp is None else clock.timestamp
+        event_time = clock.event_time
+        return clock.watermark if event_time is None else event_time
 
     def is_expired(self, key: Any, time_ms: int) -> bool:
         return self.ends_at(key, time_ms) <= self.clock_ms()
@@ -57,6 +61,10 @@ class Expiry:
     def clock_ms(self) -> int:
         clock = self._clock
         return clock.watermark if self._by_event_time else clock.processing_time_ms
+
+    def latest_round_ms(self) -> int:
+        """Event time may go back, and other keys have other ends: never wait longer than a life."""
+        return self.clock_ms() + self._ttl_ms
 
     def ends_at(self, key: Any, time_ms: int) -> int:
         if time_ms == MIN_TIMESTAMP:  # written before event time began
@@ -66,7 +74,7 @@ class Expiry:
     def _longer_ms(self, key: Any) -> int:
         """The same for a key in every process and run."""
         try:
-            return stable_hash(key) % (self._jitter_ms + 1)
+            return murmur_mix(stable_hash(key)) % (self._jitter_ms + 1)
         except ProgramError:  # a window of the user's own in the key
             return 0
 
@@ -99,9 +107,9 @@ class Cleaner:
         while self._to_check and limit > 0:
             limit -= self._check(self._to_check.pop())
         self._touched_before = len(self._table.undo)
-        if not self._to_check:
-            # What was written since the round began lives longer than what was there.
-            self._next_round_ms = self._earliest_end
+        if not self._to_check and self._earliest_end is not None:
+            # What was written since the round began mostly lives longer than what was there.
+            self._next_round_ms = min(self._earliest_end, self.expiry.latest_round_ms())
 
     def clean_all(self) -> None:
         """Before a snapshot."""
@@ -120,7 +128,8 @@ class Cleaner:
             return 1
         if isinstance(table, ListTable):
             left = [timed for timed in content if not self._is_over(key, timed)]
-            if len(left) < len(content):
+            # A list is written anew as a whole: only if it is worth it, or all of it goes.
+            if len(left) <= len(content) // 2:
                 table.replace(key, left)
             return len(content)
         assert isinstance(table, MapTable)

@@ -7,6 +7,7 @@ from typing import Any
 
 from millpond.datastream.state import MapStateDescriptor, StateDescriptor, StateKind
 from millpond.errors import IncompatibleCheckpointError, TypeMismatchError
+from millpond.runtime.task.codec import thaw
 from millpond.runtime.task.timers import TimerQueue
 from millpond.state.column_table import ColumnTable
 from millpond.state.evolution import CannotBecome, at_rest_converter, type_text
@@ -69,12 +70,13 @@ class KeyGroupState:
             value = at_rest_converter(known["value"], descriptor.type_info)
             entry = None
             if isinstance(descriptor, MapStateDescriptor) and known["entry"] != schemas["entry"]:
-                entry = at_rest_converter(known["entry"], descriptor.key_type_info)
+                frozen = at_rest_converter(known["entry"], descriptor.key_type_info)
+                entry = _thawing(frozen)  # entries are never frozen: they are looked up
             if name in self._timed:
                 change_all(table, lambda timed: (timed[0], value(timed[1])), entry)
             else:
                 change_all(table, value, entry)
-        except (CannotBecome, TypeMismatchError) as problem:
+        except (CannotBecome, TypeMismatchError, ValueError, TypeError) as problem:
             raise IncompatibleCheckpointError(
                 f"{self.where}: state '{descriptor.name}' was written as {_text(known)} and is declared as "
                 f"{_text(schemas)} now: {problem}. Give the new state another name."
@@ -110,7 +112,7 @@ class KeyGroupState:
         if name not in self._timed:
             self._timed.add(name)
             if table.data:
-                set_times(table, expiry.now_ms())
+                set_times(table, expiry.clock_ms())
                 self._converted = True
         cleaner = self._cleaners.get(name)
         if cleaner is None or cleaner.expiry is not expiry:
@@ -219,6 +221,10 @@ def declared_schemas(descriptor: StateDescriptor) -> Schemas:
             schemas["entry"] = schema_of(descriptor.key_type_info)
         descriptor.__dict__["_schemas"] = schemas
     return schemas
+
+
+def _thawing(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: thaw(convert(value))
 
 
 def _text(schemas: Schemas) -> str:

@@ -74,7 +74,8 @@ _ARRAYS = (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo, PrimitiveArray
 # --- types to schemas --------------------------------------------------------------------------------
 
 
-def schema_of(declared: TypeInformation) -> Schema:
+def schema_of(declared: TypeInformation, within: tuple[type, ...] = ()) -> Schema:
+    """`within`: the dataclasses around it, to see that one holds itself."""
     if isinstance(declared, BasicTypeInfo):
         return _BASIC[declared.basic_type]
     if type(declared) in _CLASSES:
@@ -82,22 +83,33 @@ def schema_of(declared: TypeInformation) -> Schema:
     if isinstance(declared, PrimitiveArrayTypeInfo) and declared.element_type == Types.BYTE():
         return "bytes"
     if isinstance(declared, _ARRAYS):
-        return {"type": "array", "items": schema_of(declared.element_type)}
+        return {"type": "array", "items": schema_of(declared.element_type, within)}
     if isinstance(declared, MapTypeInfo):
-        return _map_schema(schema_of(declared.key_type_info), schema_of(declared.value_type_info))
+        key, value = declared.key_type_info, declared.value_type_info
+        return _map_schema(schema_of(key, within), schema_of(value, within))
     if isinstance(declared, RowTypeInfo):
-        fields = zip(declared.field_names, map(schema_of, declared.types), strict=True)
-        return _record("Row", "row", list(fields))
+        types = [schema_of(own, within) for own in declared.types]
+        return _record("Row", "row", list(zip(declared.field_names, types, strict=True)))
     if isinstance(declared, TupleTypeInfo):
         return _record(
-            "Tuple", "tuple", [(f"f{i}", schema_of(t)) for i, t in enumerate(declared.types)]
+            "Tuple",
+            "tuple",
+            [(f"f{i}", schema_of(own, within)) for i, own in enumerate(declared.types)],
         )
-    if isinstance(declared, ClassTypeInfo) and dataclasses.is_dataclass(declared.python_class):
-        return _dataclass_schema(declared.python_class)
+    if isinstance(declared, ClassTypeInfo) and _has_fields(declared.python_class, within):
+        return _dataclass_schema(declared.python_class, within)
     return PICKLE
 
 
+def _has_fields(python_class: type, within: tuple[type, ...]) -> bool:
+    """True for dataclasses that others can find, and that do not hold themselves."""
+    is_local = "<locals>" in python_class.__qualname__
+    return dataclasses.is_dataclass(python_class) and not is_local and python_class not in within
+
+
 def _record(name: str, python: str, fields: list[tuple[str, Schema]]) -> Schema:
+    if not fields:
+        return PICKLE  # Parquet has no such type
     return {
         "type": "record",
         "name": name,
@@ -116,14 +128,20 @@ def _map_schema(key: Schema, value: Schema) -> Schema:
     return {"type": "array", "items": entry, "python": "map"}
 
 
-def _dataclass_schema(python_class: Any) -> Schema:
-    hints = typing.get_type_hints(python_class)
+def _dataclass_schema(python_class: Any, within: tuple[type, ...]) -> Schema:
+    try:
+        hints = typing.get_type_hints(python_class)
+    except (NameError, TypeError):  # a name that only type checkers know
+        return PICKLE
     fields = []
     for own in dataclasses.fields(python_class):
-        field: dict[str, Any] = {"name": own.name, "type": schema_of(_hinted(hints[own.name]))}
+        schema = schema_of(_hinted(hints[own.name]), (*within, python_class))
+        field: dict[str, Any] = {"name": own.name, "type": schema}
         if own.default is None or isinstance(own.default, (str, int, float, bool)):
             field["default"] = own.default
         fields.append(field)
+    if not fields:
+        return PICKLE
     return {
         "type": "record",
         "name": python_class.__name__,

@@ -23,6 +23,8 @@ from millpond.state.handles import CurrentKey, Handle
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
 
+_NOTHING: dict[Any, Any] = {}
+
 
 class _TtlHandle(Handle):
     def __init__(self, descriptor: StateDescriptor, current: CurrentKey, expiry: Expiry) -> None:
@@ -32,6 +34,13 @@ class _TtlHandle(Handle):
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.state(self._descriptor, expiry=self._expiry)
         self._data = self._table.data
+
+    def keys_with_state(self) -> list[Any]:
+        """Of the key group; those with something that has not expired."""
+        return [key for key, content in list(self._data.items()) if self._has_live(key, content)]
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        raise NotImplementedError
 
     def _timed(self, value: Any) -> Timed:
         return (self._expiry.now_ms(), self._admit_all((value,))[0])
@@ -50,9 +59,13 @@ class _OneValue(_TtlHandle):
         if self._expiry.is_expired(key, time_ms):
             self._table.remove(key)
             return value if self._expiry.returns_expired else MISSING
-        if self._expiry.reading_counts:
-            self._table.set(key, (self._expiry.now_ms(), value))
+        now_ms = self._expiry.now_ms()
+        if self._expiry.reading_counts and now_ms > time_ms:
+            self._table.set(key, (now_ms, value))
         return value
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        return not self._expiry.is_expired(key, content[0])
 
     def _write(self, value: Any) -> None:
         self._table.set(self._current.key, self._timed(value))
@@ -114,10 +127,13 @@ class TtlListState(_TtlHandle, ListState[Any]):
         returned = elements if expiry.returns_expired else left
         if expiry.reading_counts:
             now_ms = expiry.now_ms()
-            left = [(now_ms, value) for _, value in left]
+            left = [(max(now_ms, time_ms), value) for time_ms, value in left]
         if left != elements:
             self._table.replace(key, left)
         return [thaw(value) for _, value in returned]
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content)
 
     def add(self, value: Any) -> None:
         self._table.extend(self._current.key, [self._timed(value)])
@@ -147,16 +163,24 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         if self._expiry.is_expired(owner, time_ms):
             self._table.remove(owner, entry)
             return value if self._expiry.returns_expired else MISSING
-        if self._expiry.reading_counts:
-            self._table.put(owner, entry, (self._expiry.now_ms(), value))
+        now_ms = self._expiry.now_ms()
+        if self._expiry.reading_counts and now_ms > time_ms:
+            self._table.put(owner, entry, (now_ms, value))
         return value
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content.values())
 
     def get(self, key: Any) -> Any:
         value = self._read(key)
         return None if value is MISSING else thaw(value)
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put(self._current.key, key, self._timed(value))
+        owner, timed = self._current.key, self._timed(value)
+        old = self._data.get(owner, _NOTHING).get(key)
+        if old is not None and self._expiry.is_expired(owner, old[0]):
+            self._table.remove(owner, key)  # it is new, wherever the clean-up has come
+        self._table.put(owner, key, timed)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -184,7 +208,12 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         return [thaw(value) for _, value in self._live()]
 
     def is_empty(self) -> bool:
-        return not self.keys()
+        """Reads nothing, so nothing becomes younger, and nothing is returned for the last time."""
+        key = self._current.key
+        content = self._data.get(key)
+        if content is None or self._expiry.returns_expired:
+            return not content
+        return not self._has_live(key, content)
 
     def clear(self) -> None:
         self._table.clear(self._current.key)

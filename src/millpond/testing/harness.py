@@ -159,6 +159,7 @@ class Harness:
     def snapshot(self) -> Snapshot:
         """The state of all key groups, as a job would write it. Give it to `restore` of a new
         harness, also one with another parallelism: each takes the key groups that are its own."""
+        self._chain.operator_state.end(self._sequence, self.processing_time_ms)
         for key_group, state in self._states.items():
             log = self._logs.setdefault(key_group, MemoryLogStore())
             head = changelog.read_head(log, f"key group {key_group}")
@@ -193,6 +194,7 @@ class Harness:
             state = self._states[key_group] = KeyGroupState(key_group)
         self._chain.router.begin(Part(-1, key_group), self._subtask)
         self._task.bind(state, self.watermark, self.processing_time_ms)
+        self._chain.operator_state.begin(self._sequence)
 
     def _capture(self, bundle: Bundle) -> None:
         frozen = bundle.with_values(codec.freeze_all(bundle.values))

@@ -73,6 +73,8 @@ class SparkExecutors:
             self._folder = JobFolder.open(self._checkpoint_dir, self._plan.name)
         identity = self._folder.check_identity(checkpoint_identity(self._plan))
         self._plan.settings["job_id"] = identity["job id"]
+        if identity.get("savepoint") is not None:
+            self._plan.settings["savepoint"] = identity["savepoint"]
         run_id, generation = uuid.uuid4().hex, self._folder.start_run()
         if self._use_slots:
             self._slots = SlotSettings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -119,16 +120,21 @@ class _Context(_BaseContext, KeyedBroadcastProcessFunction.Context):
         return self._find(self._operator.states, state_descriptor)
 
     def apply_to_keyed_state(
-        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], None]
+        self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]
     ) -> None:
         handle = self._operator.runtime_context.keyed_state(state_descriptor)
         current = self._clock.current
+        before = current.key
         try:
             for key in handle.keys_with_state():
                 current.key = key
-                function(key, handle)
+                if inspect.isgenerator(function(key, handle)):
+                    raise ProgramError(
+                        "The function of apply_to_keyed_state must not yield: collect what is to be emitted "
+                        "in a list, and yield it in process_broadcast_element."
+                    )
         finally:
-            current.key = NO_KEY
+            current.key = before
 
     def timer_service(self) -> NoReturn:
         raise ProgramError(

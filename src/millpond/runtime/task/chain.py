@@ -16,6 +16,7 @@ from millpond.runtime.task.checkpoint_listeners import CheckpointListeners
 from millpond.runtime.task.codec import freeze_all
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.metric_group import TaskMetrics
+from millpond.runtime.task.operator_state import OperatorState
 from millpond.runtime.task.operators import (
     OPERATORS,
     Emit,
@@ -63,6 +64,7 @@ class OperatorChain:
             self._wire(operator)
         self.root = self.operators[task.root]
         self.listeners = CheckpointListeners(self)
+        self.operator_state = OperatorState(self)
 
     def open(self) -> None:
         for plan, helper in self._helpers:
@@ -79,7 +81,7 @@ class OperatorChain:
     def has_state(self) -> bool:
         """True if what the root remembers goes on in the next batch."""
         kept = isinstance(self.root, (WatermarkOperator, BroadcastProcessOperator))
-        return self.task.keyed or kept
+        return self.task.keyed or kept or bool(self.operator_state)
 
     def close(self) -> None:
         for operator in self.operators.values():

@@ -33,13 +33,20 @@ class TaskClock:
     def __init__(self) -> None:
         self.watermark = MIN_TIMESTAMP
         self.processing_time_ms = 0
-        self.timestamp: int | None = None
+        self.timestamp: int | None = None  # of the record, or the time of the timer
+        self.in_processing_timer = False
         self.current = CurrentKey()
         self.state: KeyGroupState | None = None
         self.bound: list[Any] = []
 
+    @property
+    def event_time(self) -> int | None:
+        """Of the record or event-time timer that is worked on, if it has one."""
+        return None if self.in_processing_timer else self.timestamp
+
     def bind(self, state: KeyGroupState) -> None:
         self.state = state
+        self.timestamp = None
         for follower in self.bound:
             follower.bind(state)
 

@@ -238,14 +238,22 @@ def merge(
         frame.bundle.inputs = input_of(frame)
     bundle = Bundle.joined([frame.bundle for frame in ordered])
     runs = {(frame.target, frame.source_task, frame.part) for frame in ordered}
-    if len(runs) == 1:
-        return bundle
-    return bundle.reordered(_order(bundle, later_input_first))
+    if later_input_first:
+        _put_first(bundle)
+    return bundle if len(runs) == 1 else bundle.reordered(_order(bundle))
 
 
-def _order(bundle: Bundle, later_input_first: bool) -> Numbers:
+def _put_first(bundle: Bundle) -> None:
+    """Give records of input 1 places before those of all others at their instant, in the same order."""
+    count = len(bundle)
+    is_first = numpy.broadcast_to(numpy.asarray(bundle.inputs, numpy.int64), (count,)) == 1
+    phases = numpy.broadcast_to(numpy.asarray(bundle.phases, numpy.int64), (count,))
+    earlier = bundle.sequences + (phases << 60) - (1 << 62)
+    bundle.sequences = numpy.where(is_first, earlier, bundle.sequences)
+    bundle.phases = numpy.where(is_first, 0, phases)
+
+
+def _order(bundle: Bundle) -> Numbers:
     """Sorts by place; where places are equal, runs keep their order."""
     columns: list[int | Numbers] = [bundle.sequences, bundle.phases, bundle.clocks]
-    if later_input_first and isinstance(bundle.inputs, list):
-        columns.insert(2, -numpy.array(bundle.inputs, numpy.int64))
     return numpy.lexsort([column for column in columns if not isinstance(column, int)])

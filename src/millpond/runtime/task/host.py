@@ -201,6 +201,8 @@ class JobHost:
         self.in_last_batch = control.last_batch
         subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
         task = self._task(plan, subtask if plan.keyed else number)
+        if task.chain.operator_state.is_ahead(control.epoch):
+            task = self._new_task(plan, task)
         task.chain.listeners.batch_begins(control.epoch, number)
         if not task.chain.has_state:
             with _reset_on_failure(task):
@@ -213,23 +215,29 @@ class JobHost:
         state.where = where
         if head.version == 0 and self._savepoint is not None:
             self._restore(state, plan, number)
-        with _reset_on_failure(task):
+        with self._reset_on_failure(task):
             rows, meta = self._run_task(task, state, number, frames, control)
+        if control.savepoint is not None:
+            state.clean_all()  # before the log is written, so that memory and log stay the same
         written = changelog.append(store, state, head)
         self._states[plan.id, number] = written
         if written.head is not head:
             meta["state"] = (plan.id, number, written.head.bytes_since(head), written.head.bytes)
-        if meta:
-            rows.append(meta_row(meta, _DRIVER_LABEL))
         if control.savepoint is not None:
             fault_points.reach("slot before part")
-            write_part(control.savepoint, plan.root, number, state)
+            meta["part"] = write_part(control.savepoint, plan.root, number, state)
+        if meta:
+            rows.append(meta_row(meta, _DRIVER_LABEL))
         return rows
 
     def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
         """What a savepoint has for a key group (or subtask) that has no log yet."""
         assert self._savepoint is not None
-        content = self._savepoint.content(self.plan.operators[plan.root].uid, number)
+        uid = self.plan.operators[plan.root].uid
+        if plan.keyed:
+            content = self._savepoint.content(uid, number)
+        else:
+            content = self._savepoint.subtask_content(uid, number, plan.parallelism)
         if content is not None:
             state.apply(content)
             state.is_restored = True
@@ -251,6 +259,7 @@ class JobHost:
         now_ms = control.processing_time_ms
         router.begin(Part(-1, number), chain.subtask)
         task.bind(state, start_clock, now_ms)
+        chain.operator_state.begin(control.epoch)
         self._resume_watermarks(chain, state, now_ms)
         task.advance_processing_time(now_ms)
         exchanges = self.plan.exchanges
@@ -267,6 +276,7 @@ class JobHost:
         task.advance_watermark(end_clock)
         task.advance_processing_time(now_ms, after_records=True)
         task.finish()
+        chain.operator_state.end(control.epoch, now_ms)
         ended = end_clock == MAX_TIMESTAMP
         rows = router.take_rows()
         meta: dict[str, Any] = {}
@@ -323,6 +333,22 @@ class JobHost:
             chain.open()
             self._tasks[plan.id, subtask] = task
         return task
+
+    def _new_task(self, plan: TaskPlan, old: AnyTask) -> AnyTask:
+        """What a function remembers in attributes is not what the log says: it starts anew."""
+        del self._tasks[plan.id, old.chain.subtask]
+        old.chain.close()
+        return self._task(plan, old.chain.subtask)
+
+    @contextmanager
+    def _reset_on_failure(self, task: AnyTask) -> Iterator[None]:
+        try:
+            with _reset_on_failure(task):
+                yield
+        except BaseException:
+            if task.chain.operator_state:
+                self._tasks.pop((task.chain.task.id, task.chain.subtask), None)
+            raise
 
     def close_level(self, level: int) -> None:
         """Close the functions of a level at the end of a job, as far as they were opened here."""

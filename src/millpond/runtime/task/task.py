@@ -50,6 +50,7 @@ class Task:
 
     def reset(self) -> None:
         """After a failure: nothing of what was collected may come out later."""
+        self._clock.in_processing_timer = False
         self._output = BundleBuilder()
         self._side_outputs.clear()
         self.chain.router.reset()
@@ -137,6 +138,7 @@ class Task:
         if context is not None:
             context.domain = TimeDomain.PROCESSING_TIME
         phase = PHASE_AFTER if after_records else PHASE_BEFORE
+        clock.in_processing_timer = True
         while (timer := timers.pop_due(processing_time_ms)) is not None:
             time_ms, clock.current.key, clock.current.namespace = timer
             clock.timestamp = time_ms
@@ -145,6 +147,7 @@ class Task:
                     self._add(result, None, (clock.watermark, phase, 0))
             except Exception as problem:
                 raise self._timer_failed(problem, time_ms, TimeDomain.PROCESSING_TIME) from None
+        clock.in_processing_timer = False
 
     def finish(self) -> None:
         """Send the results of this key group down the chain."""

@@ -344,7 +344,8 @@ class _TriggerContext(Trigger.OnMergeContext):
         elif isinstance(state_descriptor, AggregatingStateDescriptor):
             combine = state_descriptor.get_agg_function()
         others = [namespace for namespace in self._merged if namespace != self._namespace]
-        merge_entries(handle._table, combine, self._key, self._namespace, others)
+        timed = state_descriptor.ttl_config is not None
+        merge_entries(handle._table, combine, self._key, self._namespace, others, timed)
 
 
 class _WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):

@@ -161,9 +161,14 @@ class WindowContent:
 
 
 def merge_entries(
-    table: Any, combine: Any, key: Any, into: Namespace, others: Iterable[Namespace]
+    table: Any,
+    combine: Any,
+    key: Any,
+    into: Namespace,
+    others: Iterable[Namespace],
+    timed: bool = False,
 ) -> None:
-    """Bring what a table has for other windows of a key into one of them."""
+    """Bring what a table has for other windows of a key into one of them. `timed`: values have times."""
     combining = Combining(combine)
     for other in others:
         place, target = (key, other), (key, into)
@@ -177,8 +182,16 @@ def merge_entries(
         value, here = table.data[place], table.data.get(target, MISSING)
         table.remove(place)
         if here is not MISSING:
-            value = freeze(combining.merged(thaw(here), thaw(value)))
+            value = _merged(combining, here, value, timed)
         table.set(target, value)
+
+
+def _merged(combining: Combining, first: Any, second: Any, timed: bool) -> Any:
+    """Two values at rest as one; if they have times, it has the later."""
+    if not timed:
+        return freeze(combining.merged(thaw(first), thaw(second)))
+    merged = freeze(combining.merged(thaw(first[1]), thaw(second[1])))
+    return max(first[0], second[0]), merged
 
 
 # merged window, the windows it was made of, the namespace its content is in, those of the others

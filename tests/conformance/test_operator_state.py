@@ -1,0 +1,185 @@
+"""C37, E31: lists of functions without keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.common import RestartStrategies, Types
+from millpond.datastream import (
+    CheckpointedFunction,
+    DataStream,
+    KeyedProcessFunction,
+    ProcessFunction,
+    SinkFunction,
+)
+from millpond.datastream.state import ListStateDescriptor
+from millpond.errors import ProgramError, UnsupportedFeatureError, UserFunctionError
+from millpond.runtime.task.operator_state import deal_out
+from millpond.testing import CUT, FAIL, Harness, MarkedSource, direct_environment
+from tests.unit.test_savepoint import go_on, run_and_save
+
+
+@pytest.mark.parametrize(
+    ("lists", "parallelism", "dealt"),
+    [
+        (["abc", "de"], 3, ["ab", "cd", "e"]),
+        (["a", "b"], 4, ["a", "b", "", ""]),
+        (["abcd", "efgh", "ijkl"], 2, ["abcdef", "ghijkl"]),
+        (["abc", "d"], 2, ["abc", "d"]),
+        (["", ""], 3, ["", "", ""]),
+    ],
+)
+def test_lists_are_dealt_out_in_order(lists: list[str], parallelism: int, dealt: list[str]) -> None:
+    """C37."""
+    found = deal_out([list(own) for own in lists], parallelism)
+    assert ["".join(own) for own in found] == dealt
+
+
+class Pairs(ProcessFunction, CheckpointedFunction):
+    """Emits records two by two; one that waits is in its list."""
+
+    def __init__(self, union: bool = False) -> None:
+        self._union = union
+
+    def initialize_state(self, context: Any) -> None:
+        store = context.get_operator_state_store()
+        get = store.get_union_list_state if self._union else store.get_list_state
+        self._list = get(ListStateDescriptor("waiting", Types.STRING()))
+        self._waiting = list(self._list.get())
+        self._restored = context.is_restored()
+
+    def snapshot_state(self, context: Any) -> None:
+        assert context.get_checkpoint_id() >= 0
+        self._list.update(self._waiting)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self._waiting.append(value[0])
+        if len(self._waiting) >= 2:
+            yield "".join(self._waiting)
+            self._waiting = []
+
+
+def pairs(stream: DataStream) -> DataStream:
+    return stream.process(Pairs()).uid("pairs")
+
+
+def elements(text: str) -> list[Any]:
+    return [CUT if letter == "|" else (letter, 0, 0) for letter in text]
+
+
+def test_function_goes_on_with_its_list() -> None:
+    first = Harness(pairs)
+    for letter in "abc":
+        first.process_element((letter,))
+    second = Harness(pairs, restore=first.snapshot())
+    second.process_element(("d",))
+    assert first.values() + second.values() == ["ab", "cd"]
+
+
+def test_batches_make_no_difference() -> None:
+    environment = direct_environment()
+    stream = environment._source(MarkedSource(elements("a|b|c|d")), "letters", None)
+    assert list(pairs(stream).execute_and_collect()) == ["ab", "cd"]
+
+
+def test_failed_batch_is_forgotten(tmp_path: Path) -> None:
+    """What a function remembers in attributes goes back with its list."""
+    environment = direct_environment()
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))
+    records = elements("a|bc|d")
+    records.insert(5, FAIL)
+    stream = environment._source(MarkedSource(records, tmp_path), "letters", None)
+    assert list(pairs(stream).execute_and_collect()) == ["ab", "cd"]
+
+
+def test_failure_downstream_is_forgotten(tmp_path: Path) -> None:
+    mark = tmp_path / "failed"
+
+    def fail_once(value: str) -> str:
+        if not mark.exists():
+            mark.touch()
+            raise ValueError("once")
+        return value
+
+    environment = direct_environment()
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))
+    stream = environment._source(MarkedSource(elements("a|bc|d")), "letters", None)
+    found = list(pairs(stream).map(fail_once).execute_and_collect())
+    assert found == ["ab", "cd"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_lists_go_with_savepoints(parallelism: int, tmp_path: Path) -> None:
+    records = elements("abc|d")
+    before, path = run_and_save(pairs, records, tmp_path, batches=0)
+    after = go_on(pairs, records, path, **{"parallelism.default": parallelism})
+    assert before + after == ["ab", "cd"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_union_list_goes_to_everyone(parallelism: int, tmp_path: Path) -> None:
+    class Known(ProcessFunction, CheckpointedFunction):
+        """Every subtask knows its number, and learns those of all when it starts."""
+
+        def open(self, runtime_context: Any) -> None:
+            self._own = runtime_context.get_index_of_this_subtask()
+
+        def initialize_state(self, context: Any) -> None:
+            descriptor = ListStateDescriptor("known", Types.INT())
+            self._list = context.get_operator_state_store().get_union_list_state(descriptor)
+            self._known = sorted(self._list.get())
+
+        def snapshot_state(self, context: Any) -> None:
+            self._list.update([self._own])
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            yield (self._own, self._known)
+
+    def known(stream: DataStream) -> DataStream:
+        return stream.rebalance().process(Known()).uid("known")
+
+    records = elements("abcdef|ghijkl")
+    _, path = run_and_save(known, records, tmp_path, batches=0, **{"parallelism.default": 2})
+    found = go_on(known, records, path, **{"parallelism.default": parallelism})
+    assert {tuple(result[1]) for result in found} == {(0, 1)}
+    assert {result[0] for result in found} == set(range(parallelism))
+
+
+def test_wrong_programs_are_refused() -> None:
+    class Keyed(KeyedProcessFunction, CheckpointedFunction):
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            return None
+
+        def initialize_state(self, context: Any) -> None: ...
+
+        def snapshot_state(self, context: Any) -> None: ...
+
+    class Sink(SinkFunction, CheckpointedFunction):
+        def invoke(self, value: Any, context: Any) -> None: ...
+
+        def initialize_state(self, context: Any) -> None: ...
+
+        def snapshot_state(self, context: Any) -> None: ...
+
+    environment = direct_environment()
+    environment.from_collection([1]).key_by(lambda n: n).process(Keyed()).print()
+    with pytest.raises(ProgramError, match="it has keys: use keyed state"):
+        environment.execute()
+    environment = direct_environment()
+    environment.from_collection([1]).add_sink(Sink())
+    with pytest.raises(UnsupportedFeatureError, match="cannot have operator state yet"):
+        environment.execute()
+
+
+def test_failures_name_the_method() -> None:
+    class Failing(Pairs):
+        def snapshot_state(self, context: Any) -> None:
+            raise ValueError("cannot")
+
+    environment = direct_environment()
+    stream = environment._source(MarkedSource(elements("a")), "letters", None)
+    with pytest.raises(UserFunctionError, match="snapshot_state"):
+        list(stream.process(Failing()).execute_and_collect())
