@@ -104,8 +104,8 @@ class JobFolder:
         if self.planned_epochs() or self.last_epoch() >= 0:
             raise SavepointError(
                 f"The job folder {self.path} has a job that is under way already, so it cannot start from "
-                f"the savepoint {savepoint}. Leave the savepoint out to go on with that job, or use another job "
-                "name or folder."
+                f"the savepoint {savepoint}. Leave the savepoint out to go on with that job, or use "
+                "another job name or folder."
             )
         stored = {**stored, "savepoint": savepoint}
         self._write(self.path / "job.blob", codec.encode(BlobKind.BATCH_PLAN, stored))
