@@ -45,9 +45,9 @@ def delivered_lines(folder: Path) -> list[str]:
     """The lines of a file sink's finished files."""
     return sorted(
         line
-        for path in folder.iterdir()
+        for path in folder.glob("*")
+        if not path.name.startswith(".")  # still being written, and may go at any time
         for line in path.read_text().splitlines()
-        if not path.name.startswith(".")
     )
 
 

@@ -18,15 +18,9 @@ from millpond.savepoint import Savepoint
 from tests.conftest import MakeEnvironment, delivered_lines
 
 
-def visible_lines(folder: Path) -> set[str]:
-    """While the job runs: files that are still being written begin with a dot."""
-    visible = [path for path in folder.glob("*") if not path.name.startswith(".")]
-    return {line for path in visible for line in path.read_text().splitlines()}
-
-
 def await_lines(folder: Path, *lines: str) -> None:
     deadline = time.monotonic() + 60
-    while not set(lines) <= visible_lines(folder):
+    while not set(lines) <= set(delivered_lines(folder)):
         assert time.monotonic() < deadline, f"{lines} did not come"
         time.sleep(0.02)
 
