@@ -81,6 +81,7 @@ def test_jobs_go_on_from_savepoints(spark_environment: MakeEnvironment, tmp_path
     first.get_job_execution_result().result()
     assert first.get_job_status().result() is JobStatus.FINISHED
     assert sorted(map(str, savepoints.iterdir())) == sorted([early, late])
+    assert Savepoint.load(early).job_id == str(first.get_job_id())
 
     words.add("3", "b")
     second = words.start(2, execution__state_recovery__path=early, parallelism__default=3)

@@ -45,6 +45,14 @@ class ViewWithPrice:
 
 
 @dataclasses.dataclass
+class ViewWithTags:
+    ad: str
+    count: int = 0
+    tags: list[str] = dataclasses.field(default_factory=list)
+    prices: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
 class ViewWithoutDefault:
     ad: str
     price: float
@@ -159,6 +167,12 @@ CHANGES: dict[str, tuple[StateDescriptor, Any, StateDescriptor, Any]] = {
         {("a", 1): 2},
         mapped(PAIR, INT),
         {("a", 1): 2},
+    ),
+    "dataclass gets fields that are made": (
+        value(View),
+        View("a", 2),
+        value(ViewWithTags),
+        ViewWithTags("a", 2, [], {}),
     ),
     "dataclass gets a field without default": (
         value(View),

@@ -120,8 +120,8 @@ def _is_batch(graph: StreamGraph, configuration: Configuration) -> bool:
 class RunningJob(JobClient):
     """A job and the thread that runs it. Its states and their order are in `common/job.py`."""
 
-    def __init__(self, executors: ExecutorFactory, config: ExecutionConfig) -> None:
-        self._id = JobID()
+    def __init__(self, plan: JobPlan, executors: ExecutorFactory, config: ExecutionConfig) -> None:
+        self._plan = plan
         self._executors = executors
         self._restart_strategy = config.get_restart_strategy()
         self._status = JobStatus.CREATED
@@ -131,7 +131,7 @@ class RunningJob(JobClient):
         self._result: Future[JobExecutionResult] = Future()
         self._metrics: dict[str, Any] = {}
         self._started_s = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name=f"job-{self._id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"job-{plan.name}", daemon=True)
 
     def start(self) -> RunningJob:
         self._thread.start()
@@ -182,7 +182,9 @@ class RunningJob(JobClient):
             self._result.set_exception(problem)
         else:
             runtime_ms = int((time.monotonic() - self._started_s) * 1000)
-            self._result.set_result(JobExecutionResult(self._id, runtime_ms, dict(self._metrics)))
+            self._result.set_result(
+                JobExecutionResult(self.get_job_id(), runtime_ms, dict(self._metrics))
+            )
 
     def _set_status(self, status: JobStatus) -> bool:
         """False if a cancelled job would start anew."""
@@ -198,7 +200,8 @@ class RunningJob(JobClient):
             return True
 
     def get_job_id(self) -> JobID:
-        return self._id
+        """A job that goes on in its folder keeps the id it had, once it runs."""
+        return JobID(self._plan.settings["job_id"])
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
         return CompletableFuture.completed(self._status)
@@ -258,7 +261,7 @@ def submit(
 ) -> RunningJob:
     """Start a job. Everything that is wrong with the program is raised here, before it runs."""
     plan = plan_job(graph, configuration, config, job_name)
-    return RunningJob(_executors(plan, configuration, collect), config).start()
+    return RunningJob(plan, _executors(plan, configuration, collect), config).start()
 
 
 def _executors(

@@ -85,6 +85,11 @@ class Savepoint:
         """An empty one. Give it state with `with_state`."""
         return Savepoint(None, {})
 
+    @property
+    def job_id(self) -> str | None:
+        """Of the job that wrote it; None if no job has."""
+        return None if self._reader is None else self._reader.manifest.job_id
+
     # --- looking ---------------------------------------------------------------------------------
 
     def operators(self) -> list[str]:

@@ -137,8 +137,11 @@ def _dataclass_schema(python_class: Any, within: tuple[type, ...]) -> Schema:
     for own in dataclasses.fields(python_class):
         schema = schema_of(_hinted(hints[own.name]), (*within, python_class))
         field: dict[str, Any] = {"name": own.name, "type": schema}
-        if own.default is None or isinstance(own.default, (str, int, float, bool)):
-            field["default"] = own.default
+        default = own.default
+        if own.default_factory is not dataclasses.MISSING:
+            default = own.default_factory()
+        if default is None or isinstance(default, (str, int, float, bool)) or default in ([], {}):
+            field["default"] = default
         fields.append(field)
     if not fields:
         return PICKLE
