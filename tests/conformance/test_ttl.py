@@ -20,6 +20,7 @@ from millpond.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from millpond.datastream.window import EventTimeSessionWindows, Trigger, TriggerResult
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.runtime.task.context import TaskClock
 from millpond.state.expiry import Expiry
@@ -505,3 +506,45 @@ def test_time_of_a_processing_timer_is_not_event_time() -> None:
 def test_wrong_times_are_refused() -> None:
     with pytest.raises(TypeError, match="a Time or a Duration, not int"):
         StateTtlConfig.new_builder(5)  # type: ignore[arg-type]
+
+
+class _CountingTrigger(Trigger[Any, Any]):
+    """Its count has a time to live, and is merged when sessions are."""
+
+    def __init__(self) -> None:
+        self._count = ReducingStateDescriptor("count", lambda a, b: a + b, Types.INT())
+        self._count.enable_time_to_live(ttl(ttl_ms=10**9))
+
+    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Any) -> TriggerResult:
+        count = ctx.get_partitioned_state(self._count)
+        count.add(1)
+        return TriggerResult.FIRE if count.get() == 3 else TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def on_event_time(self, time: int, window: Any, ctx: Any) -> TriggerResult:
+        return TriggerResult.CONTINUE
+
+    def can_merge(self) -> bool:
+        return True
+
+    def on_merge(self, window: Any, ctx: Any) -> None:
+        ctx.merge_partitioned_state(self._count)
+
+    def clear(self, window: Any, ctx: Any) -> None:
+        ctx.get_partitioned_state(self._count).clear()
+
+
+def test_state_of_triggers_with_a_time_to_live_is_merged() -> None:
+    harness = KeyedHarness(
+        lambda stream: (
+            stream.key_by(lambda r: r[0])
+            .window(EventTimeSessionWindows.with_gap(Time.milliseconds(10)))
+            .trigger(_CountingTrigger())
+            .reduce(lambda a, b: (a[0], a[1] + b[1]))
+        )
+    )
+    for time_ms in (0, 15, 8):  # the last one joins two sessions
+        harness.process_element(("a", 1), time_ms)
+    assert harness.values() == [("a", 3)]

@@ -10,6 +10,7 @@ import pytest
 
 from millpond.common import Duration, JobStatus, Time, Types, WatermarkStrategy
 from millpond.datastream import (
+    BroadcastProcessFunction,
     DataStream,
     KeyedProcessFunction,
     RuntimeContext,
@@ -24,11 +25,14 @@ from millpond.datastream.state import (
 from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.errors import ProgramError, SavepointError
 from millpond.plan.graph import SinkKind
+from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.direct.executor import DirectExecutors
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.jobs import plan_job
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.savepoint_orders import SavepointOrders, request_by_file, withdraw
+from millpond.runtime.task.changelog import load
+from millpond.runtime.task.labels import split_label
 from millpond.savepoint.reader import SavepointReader
 from millpond.testing import CUT, MarkedSource, direct_environment
 
@@ -457,3 +461,114 @@ def test_job_under_way_does_not_take_a_savepoint(tmp_path: Path) -> None:
     with pytest.raises(SavepointError, match="under way already"):
         folder.check_identity({**first, "savepoint": "/b"})
     folder.close(delete=True)
+
+
+def test_job_whose_last_savepoint_fails_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is then kept: the state would be nowhere else."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("millpond.savepoint.writer.Manifest.write", full)
+    environment, results = job(remember, CUT_RECORDS)
+    results.print()
+    asked: list[Any] = []
+    planned = Coordinator.plan
+
+    def ask_first(self: Coordinator, epoch: int) -> Any:
+        if not asked:
+            asked.append(self.savepoints.ask(str(tmp_path), stop=True))
+        return planned(self, epoch)
+
+    monkeypatch.setattr(Coordinator, "plan", ask_first)
+    client = environment.execute_async("job")
+    with pytest.raises(SavepointError, match="No space left on device"):
+        client.get_job_execution_result().result()
+    assert client.get_job_status().result() is JobStatus.FAILED
+
+
+class _Remind(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        now = ctx.timer_service().current_processing_time()
+        ctx.timer_service().register_processing_time_timer(now + 1)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key()
+
+
+def test_processing_time_timers_are_due_without_a_record(tmp_path: Path) -> None:
+    def build(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda r: r[0]).process(_Remind()).uid("remind")
+
+    records = [RECORDS[0], CUT]
+    before, path = run_and_save(build, records, tmp_path, batches=0)
+    assert before == []
+    assert go_on(build, records, path) == ["ann"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 4])
+def test_broadcast_state_without_a_key_goes_to_every_subtask(
+    parallelism: int, tmp_path: Path
+) -> None:
+    """C38."""
+    rules = MapStateDescriptor("rules", Types.STRING(), Types.INT())
+
+    class Read(BroadcastProcessFunction[Any, Any, Any]):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            self._own = runtime_context.get_index_of_this_subtask()
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            yield (self._own, ctx.get_broadcast_state(rules).get("limit"))
+
+        def process_broadcast_element(self, value: Any, ctx: Any) -> Any:
+            ctx.get_broadcast_state(rules).put(*value)
+
+    def build(stream: DataStream) -> DataStream:
+        environment = stream.get_execution_environment()
+        sent = environment.from_collection([("limit", 3)]).uid("rules")
+        return stream.rebalance().connect(sent.broadcast(rules)).process(Read()).uid("read")
+
+    records = [RECORDS[0], CUT, *RECORDS * 4]
+    _, path = run_and_save(build, records, tmp_path, batches=0, **{"parallelism.default": 2})
+    found = go_on(build, records, path, **{"parallelism.default": parallelism})
+    assert set(found) == {(subtask, 3) for subtask in range(parallelism)}
+
+
+def test_savepoint_leaves_memory_as_the_log_says(tmp_path: Path) -> None:
+    """What has expired goes before the log is written, so that the log knows."""
+    before = [("ann", "a", 0), CUT, ("ann", "b", 0), CUT, ("ann", "a", 0)]
+
+    class Short(KeyedProcessFunction):
+        def open(self, runtime_context: RuntimeContext) -> None:
+            seen = MapStateDescriptor("seen", Types.STRING(), Types.INT())
+            ttl = StateTtlConfig.new_builder(Time.milliseconds(1)).disable_cleanup_in_background()
+            seen.enable_time_to_live(ttl.build())
+            self.seen = runtime_context.get_map_state(seen)
+
+        def process_element(self, value: Any, ctx: Any) -> Any:
+            self.seen.put(value[1], 1)
+            yield value[1]
+
+    environment, results = job(
+        lambda stream: stream.key_by(lambda r: r[0]).process(Short()).uid("short"), before
+    )
+    results._sink("results", SinkKind.COLLECT, None)
+    plan = plan_job(
+        environment._pending_graph(), environment._configuration, environment.get_config(), None
+    )
+    clock = iter(range(0, 10_000, 100))
+    executors = DirectExecutors(plan, lambda _: None, lambda: next(clock))
+    executor = executors.attempt(0)
+    executors.start()
+    executor._run_batch()
+    executor.savepoints().ask(str(tmp_path))
+    executor._run_batch()
+    in_memory = {number: own.state for (_, number), own in executor._host._states.items()}
+    logged = {split_label(label)[1]: load(log, 0, None, "log")[0]
+              for (_, label), log in executors.logs.items()}  # fmt: skip
+    assert any(not state.is_empty() for state in logged.values())
+    for number, state in logged.items():
+        assert in_memory[number].snapshot() == state.snapshot()
+    executors.close(JobStatus.FINISHED)
