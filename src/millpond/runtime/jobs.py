@@ -128,6 +128,7 @@ class RunningJob(JobClient):
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
         self._executor: Executor | None = None
+        self._begun = threading.Event()  # the first attempt, or the job has ended without one
         self._result: Future[JobExecutionResult] = Future()
         self._metrics: dict[str, Any] = {}
         self._started_s = time.monotonic()
@@ -163,6 +164,7 @@ class RunningJob(JobClient):
         executor = self._executors.attempt(number)
         with self._lock:
             self._executor = executor
+            self._begun.set()
             if self._cancelled.is_set():
                 executor.cancel()
         try:
@@ -178,6 +180,7 @@ class RunningJob(JobClient):
         if status is JobStatus.CANCELED:
             self._set_status(JobStatus.CANCELLING)
         self._set_status(status)
+        self._begun.set()
         if problem is not None:
             self._result.set_exception(problem)
         else:
@@ -230,14 +233,11 @@ class RunningJob(JobClient):
     def _ask_for_savepoint(
         self, directory: str | None, stop: bool = False, drain: bool = False
     ) -> CompletableFuture[str]:
-        while True:
-            with self._lock:
-                executor, status = self._executor, self._status
-            if status.is_terminal_state():
-                raise SavepointError(f"The job is {status.name}; there is nothing to save.")
-            if executor is not None:
-                return CompletableFuture(executor.savepoints().ask(directory, stop, drain))
-            time.sleep(0.01)
+        self._begun.wait()
+        executor, status = self._executor, self._status
+        if executor is None or status.is_terminal_state():
+            raise SavepointError(f"The job is {status.name}; there is nothing to save.")
+        return CompletableFuture(executor.savepoints().ask(directory, stop, drain))
 
     def get_checkpoints(self) -> list[dict[str, Any]]:
         executor = self._executor
