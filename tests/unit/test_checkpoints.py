@@ -16,6 +16,9 @@ from millpond.datastream import (
 )
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.errors import UserFunctionError
+from millpond.runtime.direct.executor import DirectExecutor
+from millpond.runtime.task.changelog import MemoryLogStore
+from millpond.runtime.task.frames import Row, rows_of_level
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
 
 
@@ -98,3 +101,23 @@ def test_batches_keep_their_distance() -> None:
     first, second, third = client.get_checkpoints()
     for before, after in ((first, second), (second, third)):
         assert after["started_ms"] - (before["started_ms"] + before["duration_ms"]) >= 30
+
+
+def test_functions_hear_of_batches_that_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Aborted(Count):
+        def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+            self.heard.append(("aborted", checkpoint_id))
+
+    def run_level_twice(self: Any, level: int, rows: list[Row]) -> list[Row]:
+        passed, groups = rows_of_level(rows, level)
+        for label, blobs in groups.items():
+            store = self._job.logs.setdefault((level, label), MemoryLogStore())
+            self._host.run_label(level, label, blobs, store)
+            store.rollback()
+            passed.extend(self._host.run_label(level, label, blobs, store))
+        return passed
+
+    monkeypatch.setattr(DirectExecutor, "_run_level", run_level_twice)
+    _, results = counted(["a"], Aborted())
+    (found,) = results.execute_and_collect()
+    assert ("aborted", 0) in found[1]

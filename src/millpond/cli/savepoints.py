@@ -189,7 +189,7 @@ def _show_operator(operator: OperatorEntry) -> None:
         )
         print(f"  {state.name}  ({state.kind}: {types})")
         print(f"    {state.keys:,} keys, {state.rows:,} entries, {size_text(state.file.bytes)}")
-        if any(map(is_pickled, state.schemas.values())):
+        if any(is_pickled(state.schemas.get(column)) for column in ("key", "entry", "value")):
             print("    has Python pickles: its type is not declared; only Python can read it")
         if state.biggest:
             biggest = ", ".join(f"{key} {count:,}" for key, count in state.biggest)
