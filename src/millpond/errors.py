@@ -9,6 +9,7 @@ MillpondError
  |   +- CheckpointInUseError      another running job owns it
  |   +- IncompatibleCheckpointError   the program does not fit what is stored
  |   +- CorruptDataError          a stored file or blob fails its checksum
+ |   +- StateLostError            state that is kept in memory only is gone
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SlotError                 ... because a slot died, hung or could not be started
@@ -57,6 +58,10 @@ class IncompatibleCheckpointError(CheckpointError):
 
 class CorruptDataError(CheckpointError):
     """A stored file or blob fails its checksum or has an unknown format version."""
+
+
+class StateLostError(CheckpointError):
+    """State of a job that keeps none but in memory is gone with its slot."""
 
 
 class JobExecutionError(MillpondError):

@@ -27,7 +27,8 @@ class MissingMethodError(UnsupportedFeatureError, AttributeError):
 
 
 _ASYNC = "asynchronous functions are not there yet: use map or process"
-_BACKENDS = "state lives in memory with a durable log (hashmap): leave the backend setting out"
+_BACKENDS = "set state.backend.type to hashmap, rocksdb, memory or a class of your own"
+_STORAGE = "set execution.checkpointing.dir"
 _FORMATS = "formats come with the connectors: decode in map()"
 _CONNECTOR = "this connector is not there yet: use a file, a collection or a SourceFunction"
 _FILES = "files are text lines in one folder for now: leave it out"
@@ -35,11 +36,12 @@ _TABLE = "the Table API is not there yet: use the DataStream API"
 
 _ASYNC_NAMES = ["AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
 _BACKEND_NAMES = [
-    "StateBackend",
     "HashMapStateBackend",
     "EmbeddedRocksDBStateBackend",
     "CustomStateBackend",
     "PredefinedOptions",
+]
+_STORAGE_NAMES = [
     "CheckpointStorage",
     "JobManagerCheckpointStorage",
     "FileSystemCheckpointStorage",
@@ -65,6 +67,7 @@ _FILE_NAMES = [
 _DATASTREAM = {
     **dict.fromkeys(_ASYNC_NAMES, _ASYNC),
     **dict.fromkeys(_BACKEND_NAMES, _BACKENDS),
+    **dict.fromkeys(_STORAGE_NAMES, _STORAGE),
     "CachedDataStream": "write to a file sink and read it again",
     "MemorySize": "set Spark's executor memory (spark.executor.memory)",
 }
@@ -93,8 +96,7 @@ MISSING_MODULES = {
         f"millpond.datastream.formats.{name}": _FORMATS
         for name in ["avro", "json", "orc", "parquet"]
     },
-    "millpond.datastream.state_backend": _BACKENDS,
-    "millpond.datastream.checkpoint_storage": _BACKENDS,
+    "millpond.datastream.checkpoint_storage": _STORAGE,
     "millpond.datastream.async_data_stream": _ASYNC,
     **{
         f"millpond.datastream.connectors.{name}": _CONNECTOR

@@ -412,14 +412,16 @@ def test_reading_never_makes_an_entry_older() -> None:
     assert state.do(0, lambda s: s.value(), timestamp=1050) == 1
 
 
-def test_entry_that_has_expired_and_comes_again_is_new() -> None:
+def test_entry_that_has_expired_and_comes_again_is_new(backend: str) -> None:
     descriptor = MapStateDescriptor("state", Types.STRING(), Types.INT())
     descriptor.enable_time_to_live(ttl(lambda builder: builder.disable_cleanup_in_background()))
     state = Steps(descriptor)
     state.do(0, lambda s: s.put("a", 1))
     state.do(50, lambda s: s.put("b", 2))
     state.do(110, lambda s: s.put("a", 3))
-    assert state.do(120, lambda s: list(s.items())) == [("b", 2), ("a", 3)]
+    # In memory entries come in the order in which they were put, elsewhere in their own.
+    expected = [("b", 2), ("a", 3)] if backend == "hashmap" else [("a", 3), ("b", 2)]
+    assert state.do(120, lambda s: list(s.items())) == expected
 
 
 def test_asking_whether_a_map_is_empty_is_not_reading() -> None:

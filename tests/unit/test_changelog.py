@@ -75,6 +75,10 @@ class Model:
         )
 
 
+def new_state() -> KeyGroupState:
+    return KeyGroupState(0)
+
+
 def apply(state: KeyGroupState, operation: tuple[Any, ...]) -> None:
     name, *rest = operation
     values = state.table("v", StateKind.VALUE)
@@ -136,7 +140,7 @@ def test_state_equals_the_model_whatever_happens_to_batches(
             worker = 0
             if fate.startswith("lost"):
                 before = copy.deepcopy(store)
-                state, head = changelog.load(store, 0, workers[0], "test")
+                state, head = changelog.load(store, workers[0], "test", new_state)
                 for operation in operations:
                     apply(state, operation)
                 workers[0] = changelog.append(store, state, head)
@@ -144,14 +148,14 @@ def test_state_equals_the_model_whatever_happens_to_batches(
                 worker = 0 if fate == "lost, same worker" else 1
             elif fate == "old worker":
                 worker = 2
-            state, head = changelog.load(store, 0, workers[worker], "test")
+            state, head = changelog.load(store, workers[worker], "test", new_state)
             assert content(state) == model.content()
             for operation in operations:
                 apply(state, operation)
                 model.apply(operation)
             workers[worker] = changelog.append(store, state, head)
         for cached in [None, *workers]:
-            state, _ = changelog.load(store, 0, cached, "test")
+            state, _ = changelog.load(store, cached, "test", new_state)
             assert content(state) == model.content()
     finally:
         changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = limits
@@ -161,7 +165,7 @@ def grown_log(batches: int) -> tuple[MemoryLogStore, list[int]]:
     store, sizes = MemoryLogStore(), []
     cached = None
     for batch in range(batches):
-        state, head = changelog.load(store, 0, cached, "test")
+        state, head = changelog.load(store, cached, "test", new_state)
         state.table("v", StateKind.VALUE).set(f"key {batch % 50}", batch)
         before = set(store._rows)
         cached = changelog.append(store, state, head)
@@ -172,13 +176,13 @@ def grown_log(batches: int) -> tuple[MemoryLogStore, list[int]]:
 def test_a_batch_writes_what_changed_not_the_state() -> None:
     """E41: one changed key costs the same however large the state is."""
     store = MemoryLogStore()
-    state, head = changelog.load(store, 0, None, "test")
+    state, head = changelog.load(store, None, "test", new_state)
     for number in range(10_000):
         state.table("v", StateKind.VALUE).set(f"key {number}", number)
     cached = changelog.append(store, state, head)
     written = []
     for number in range(20):
-        state, head = changelog.load(store, 0, cached, "test")
+        state, head = changelog.load(store, cached, "test", new_state)
         state.table("v", StateKind.VALUE).set("key 7", number)
         rows = set(store._rows)
         cached = changelog.append(store, state, head)
@@ -189,14 +193,14 @@ def test_a_batch_writes_what_changed_not_the_state() -> None:
 def test_log_is_compacted_and_does_not_grow_without_bound() -> None:
     store, _ = grown_log(2000)
     assert len(store._rows) <= 2 * changelog.COMPACT_MAX_CHANGES + 2
-    state, _ = changelog.load(store, 0, None, "test")
+    state, _ = changelog.load(store, None, "test", new_state)
     assert len(state.table("v", StateKind.VALUE).data) == 50
 
 
 def test_state_that_did_not_change_writes_nothing() -> None:
     store, _ = grown_log(3)
     before = copy.deepcopy(store.__dict__)
-    state, head = changelog.load(store, 0, None, "test")
+    state, head = changelog.load(store, None, "test", new_state)
     changelog.append(store, state, head)
     assert store.__dict__ == before
 
@@ -205,24 +209,24 @@ def test_an_attempt_with_the_same_version_but_other_content_is_not_reused() -> N
     """Two workers ran the same batch; the other one's result became the truth."""
     store, _ = grown_log(3)
     other = copy.deepcopy(store)
-    mine, head = changelog.load(store, 0, None, "test")
+    mine, head = changelog.load(store, None, "test", new_state)
     mine.table("v", StateKind.VALUE).set("x", "mine")
     cached = changelog.append(store, mine, head)
-    theirs, head = changelog.load(other, 0, None, "test")
+    theirs, head = changelog.load(other, None, "test", new_state)
     theirs.table("v", StateKind.VALUE).set("x", "theirs")
     changelog.append(other, theirs, head)
-    state, _ = changelog.load(other, 0, cached, "test")
+    state, _ = changelog.load(other, cached, "test", new_state)
     assert state.table("v", StateKind.VALUE).data["x"] == "theirs"
 
 
 def test_values_far_larger_than_a_chunk_survive() -> None:
     store = MemoryLogStore()
-    state, head = changelog.load(store, 0, None, "test")
+    state, head = changelog.load(store, None, "test", new_state)
     big = "x" * (3 * changelog.CHUNK_BYTES + 17)
     state.table("v", StateKind.VALUE).set("k", big)
     changelog.append(store, state, head)
     assert len(store._rows) == 4
-    state, _ = changelog.load(store, 0, None, "test")
+    state, _ = changelog.load(store, None, "test", new_state)
     assert state.table("v", StateKind.VALUE).data["k"] == big
 
 
@@ -233,11 +237,11 @@ def test_damaged_row_is_reported_with_its_place() -> None:
     row[-1] ^= 0xFF
     store._rows[number] = bytes(row)
     with pytest.raises(CorruptDataError, match=f"operator 'x', row {number}: checksum"):
-        changelog.load(store, 0, None, "operator 'x'")
+        changelog.load(store, None, "operator 'x'", new_state)
 
 
 def test_state_of_another_kind_under_the_same_name_is_refused() -> None:
     store, _ = grown_log(1)
-    state, _ = changelog.load(store, 0, None, "test")
+    state, _ = changelog.load(store, None, "test", new_state)
     with pytest.raises(IncompatibleCheckpointError, match="stored as value state but declared as"):
         state.table("v", StateKind.MAP)

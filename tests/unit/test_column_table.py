@@ -61,6 +61,10 @@ class Model:
         return copy
 
 
+def new_state() -> KeyGroupState:
+    return KeyGroupState(0)
+
+
 def table_of(state: KeyGroupState) -> ColumnTable:
     table: ColumnTable = state.table(COLUMNS, StateKind.COLUMN)
     table.declare("n", numpy.dtype("int64"), numpy.int64(0))
@@ -106,7 +110,7 @@ def test_state_is_what_the_log_says_whatever_happens_to_workers(batches: list[An
     cached: CachedState | None = None
     for operations, fate in batches:
         for attempt in range(2 if fate.startswith("lost") else 1):
-            state, head = changelog.load(store, 0, cached, "here")
+            state, head = changelog.load(store, cached, "here", new_state)
             table, expected = table_of(state), model.copy()
             for operation in operations:
                 assert apply(table, operation) == expected.apply(operation)
@@ -121,7 +125,7 @@ def test_state_is_what_the_log_says_whatever_happens_to_workers(batches: list[An
                 model = expected
         if fate == "old worker":
             cached = None
-        values, timers = content(table_of(changelog.load(store, 0, None, "here")[0]))
+        values, timers = content(table_of(changelog.load(store, None, "here", new_state)[0]))
         assert values == model.values
         assert timers == sorted(model.timers, key=lambda timer: timer[0])
 

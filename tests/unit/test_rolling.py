@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
 from millpond.runtime.task import rolling
 from millpond.runtime.task.rolling import roll
-from millpond.state.tables import ValueTable
+from millpond.state.hash_tables import HashValueTable as ValueTable
 
 KEYS = st.sampled_from(["a", "b", "c", 1, (2, "x")])
 NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(1 << 40), 1 << 40))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from millpond.runtime.savepoint_orders import SavepointOrders, request_by_file, 
 from millpond.runtime.task.changelog import load
 from millpond.runtime.task.labels import split_label
 from millpond.savepoint.reader import SavepointReader
+from millpond.state.key_group_state import KeyGroupState
 from millpond.testing import CUT, MarkedSource, direct_environment
 
 
@@ -566,7 +568,7 @@ def test_savepoint_leaves_memory_as_the_log_says(tmp_path: Path) -> None:
     executor.savepoints().ask(str(tmp_path))
     executor._run_batch()
     in_memory = {number: own.state for (_, number), own in executor._host._states.items()}
-    logged = {split_label(label)[1]: load(log, 0, None, "log")[0]
+    logged = {split_label(label)[1]: load(log, None, "log", partial(KeyGroupState, 0))[0]
               for (_, label), log in executors.logs.items()}  # fmt: skip
     assert any(not state.is_empty() for state in logged.values())
     for number, state in logged.items():

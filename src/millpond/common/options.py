@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from millpond.common.configuration import Configuration
+from millpond.errors import ProgramError
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,26 @@ class Option:
             return configuration.get_string(self.key, "")
         return self.default
 
+    def read_bytes(self, configuration: Configuration) -> int:
+        """A size such as 64mb, 512 kb or 4096."""
+        text = str(configuration.get_string(self.key, self.default))
+        found = re.fullmatch(r"\s*(\d+)\s*(b|kb|mb|gb|)\s*", text.lower())
+        if found is None:
+            raise ProgramError(
+                f"The setting '{self.key}' must be a size such as 64mb, not '{text}'."
+            )
+        return int(found[1]) * _UNITS[found[2]]
+
+    def read_choice(self, configuration: Configuration, choices: tuple[str, ...]) -> str:
+        text = str(self.read(configuration)).lower()
+        if text not in choices:
+            raise ProgramError(
+                f"The setting '{self.key}' must be one of {', '.join(choices)}, not '{text}'."
+            )
+        return text
+
+
+_UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
 EXECUTOR = Option(
     "millpond.executor", "spark", "spark, or direct: run a bounded job in this process"
@@ -63,6 +85,48 @@ ALLOW_NON_RESTORED = Option(
     "execution.state-recovery.ignore-unclaimed-state",
     False,
     "start from a savepoint although it has state of operators that the program does not have",
+)
+STATE_BACKEND = Option(
+    "state.backend.type",
+    "hashmap",
+    "where state lies while a job works: hashmap, rocksdb, memory, or package.Class of your own",
+)
+STATE_LOCAL_DIR = Option(
+    "state.backend.local-dir",
+    None,
+    "folder on the local disk for a backend that needs one; default: the folder for temporary files",
+)
+ROCKSDB_CACHE = Option(
+    "state.backend.rocksdb.block.cache-size", "64mb", "RocksDB's cache of blocks, per slot"
+)
+ROCKSDB_BLOCK_SIZE = Option("state.backend.rocksdb.block.blocksize", "4kb", "size of a block")
+ROCKSDB_BUFFER_SIZE = Option(
+    "state.backend.rocksdb.writebuffer.size",
+    "16mb",
+    "what is written is collected in memory up to this",
+)
+ROCKSDB_BUFFERS = Option(
+    "state.backend.rocksdb.writebuffer.count", 3, "write buffers at most, one of them in use"
+)
+ROCKSDB_BLOOM = Option(
+    "state.backend.rocksdb.use-bloom-filter", True, "look-ups of what is not there read nothing"
+)
+ROCKSDB_BLOOM_BITS = Option(
+    "state.backend.rocksdb.bloom-filter.bits-per-key", 10, "size of the bloom filters"
+)
+ROCKSDB_COMPRESSION = Option(
+    "state.backend.rocksdb.compression", "lz4", "none, snappy, lz4 or zstd"
+)
+ROCKSDB_COMPACTION = Option(
+    "state.backend.rocksdb.compaction.style", "level", "level, universal or fifo"
+)
+ROCKSDB_THREADS = Option(
+    "state.backend.rocksdb.thread.num", 2, "threads that write and compact in the background"
+)
+ROCKSDB_FACTORY = Option(
+    "state.backend.rocksdb.options-factory",
+    None,
+    "package.function(options, table_options) that changes rocksdict's Options and BlockBasedOptions",
 )
 MAX_BATCH_RECORDS = Option(
     "millpond.batch.max-records", 2_000_000, "most records a source may give to one batch"

@@ -41,6 +41,7 @@ from millpond.datastream.functions import (
 from millpond.datastream.operator_state import CheckpointedFunction
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
+from millpond.datastream.state_backend import StateBackend
 from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
 from millpond.datastream.time_domain import TimeDomain
 from millpond.datastream.timerservice import TimerService
@@ -98,6 +99,7 @@ __all__ = [
     "SinkFunction",
     "SlotSharingGroup",
     "SourceFunction",
+    "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",
     "TimeWindow",

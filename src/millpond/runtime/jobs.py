@@ -29,6 +29,7 @@ from millpond.plan.validate import validate
 from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima
+from millpond.state.backends import backend_settings
 
 Collect = Callable[[list[Any]], None]
 DEFAULT_JOB_NAME = "Millpond Streaming Job"
@@ -86,6 +87,7 @@ def plan_job(
         "lanes": parallelism,
         "job_id": JobID().__str__(),
         "min_pause_ms": options.MIN_PAUSE_MS.read(configuration),
+        "state_backend": backend_settings(configuration),
         "savepoint_dir": options.SAVEPOINT_DIR.read(configuration),
     }
     if savepoint is not None:

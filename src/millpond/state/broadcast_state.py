@@ -8,6 +8,7 @@ from typing import Any
 from millpond.datastream.state import BroadcastState, MapStateDescriptor
 from millpond.errors import ProgramError, TypeMismatchError
 from millpond.runtime.task.codec import freeze, thaw
+from millpond.state.hash_tables import HashMapTable
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MapTable
 
@@ -20,13 +21,14 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         self._descriptor = descriptor
         self._check_key = descriptor.key_type_info.check()
         self._check_value = descriptor.type_info.check()
-        self._table = MapTable()
+        self._table: MapTable = HashMapTable()
 
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.state(self._descriptor, PREFIX)
 
     def _entries(self) -> dict[Any, Any]:
-        return self._table.data.get(_OWNER, {})
+        entries: dict[Any, Any] = self._table.data.get(_OWNER, {})
+        return entries
 
     def get(self, key: Any) -> Any:
         return thaw(self._entries().get(key))

@@ -21,14 +21,14 @@ from millpond.runtime.task.columns import (
     encode_list,
 )
 from millpond.state.column_timers import ColumnTimers
-from millpond.state.tables import MISSING
+from millpond.state.tables import MISSING, StateTable
 
 Cells = NDArray[Any]
 _NONE = numpy.empty(0, numpy.int64)
 _MIN_ROWS = 16
 
 
-class ColumnTable:
+class ColumnTable(StateTable):
     """`undo_call` takes back what one call of the function wrote. There is no undo of a whole batch:
     it is reloaded from the log, which happens after failures only."""
 

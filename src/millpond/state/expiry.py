@@ -7,13 +7,14 @@ each batch, and before a snapshot is written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.errors import ProgramError
 from millpond.runtime.task.key_groups import murmur_mix, stable_hash
-from millpond.state.tables import ListTable, MapTable, ValueTable, change_all
+from millpond.state.tables import MISSING, DataTable, MapTable, ValueTable, change_all
 
 Timed = tuple[int, Any]  # the time of an entry and its value, at rest
 _AT_LEAST = 100  # entries that a cleaner looks at after a batch
@@ -80,13 +81,13 @@ class Expiry:
 
 
 class Cleaner:
-    """Removes expired entries of one table, a few at a time: round after round through all keys. A round
+    """Removes expired entries of one table, a few at a time: round after round through all of them. A round
     begins when the first entry can have expired."""
 
-    def __init__(self, table: Any, expiry: Expiry) -> None:
+    def __init__(self, table: DataTable, expiry: Expiry) -> None:
         self._table = table
         self.expiry = expiry
-        self._to_check: list[Any] = []
+        self._round: Iterator[Any] | None = None  # places that are still to be looked at
         self._earliest_end: int | None = None  # of the entries seen in this round
         self._next_round_ms: int | None = None
         self._touched_before = 0  # entries that had changed when this was done last
@@ -94,50 +95,53 @@ class Cleaner:
     def clean_some(self) -> None:
         """After a batch."""
         per_write = self.expiry.clean_per_write
-        if not per_write or not self._table.data:
+        if not per_write:
             return
-        if not self._to_check:
+        if self._round is None:
             if self._next_round_ms is not None and self.expiry.clock_ms() < self._next_round_ms:
                 return
-            self._to_check = list(self._table.data)
+            self._round = self._table.places()
             self._earliest_end = None
-        touched = len(self._table.undo)
+        touched = self._table.changed_count()
         written = touched - self._touched_before if touched >= self._touched_before else touched
         limit = per_write * (_AT_LEAST + written)
-        while self._to_check and limit > 0:
-            limit -= self._check(self._to_check.pop())
-        self._touched_before = len(self._table.undo)
-        if not self._to_check and self._earliest_end is not None:
-            # What was written since the round began mostly lives longer than what was there.
-            self._next_round_ms = min(self._earliest_end, self.expiry.latest_round_ms())
+        for place in self._round:
+            limit -= self._check(place)
+            if limit <= 0:
+                break
+        else:
+            self._round = None
+            if self._earliest_end is not None:
+                # What was written since the round began mostly lives longer than what was there.
+                self._next_round_ms = min(self._earliest_end, self.expiry.latest_round_ms())
+        self._touched_before = self._table.changed_count()
 
     def clean_all(self) -> None:
         """Before a snapshot."""
-        for key in list(self._table.data):
-            self._check(key)
+        for place in self._table.places():
+            self._check(place)
 
-    def _check(self, key: Any) -> int:
-        """Remove what has expired of a key; how many entries it had."""
-        table = self._table
-        content = table.data.get(key)
+    def _check(self, place: Any) -> int:
+        """Remove what has expired at a place; how many entries were looked at."""
+        table: Any = self._table
+        if isinstance(table, MapTable):
+            key, entry = place
+            timed = table.entry(key, entry)
+            if timed is not MISSING and self._is_over(key, timed):
+                table.remove(key, entry)
+            return 1
+        content = table.data.get(place)
         if content is None:
             return 1
         if isinstance(table, ValueTable):
-            if self._is_over(key, content):
-                table.remove(key)
+            if self._is_over(place, content):
+                table.remove(place)
             return 1
-        if isinstance(table, ListTable):
-            left = [timed for timed in content if not self._is_over(key, timed)]
-            # A list is written anew as a whole: only if it is worth it, or all of it goes.
-            if len(left) <= len(content) // 2:
-                table.replace(key, left)
-            return len(content)
-        assert isinstance(table, MapTable)
-        over = [entry for entry, timed in content.items() if self._is_over(key, timed)]
-        count = len(content)
-        for entry in over:
-            table.remove(key, entry)
-        return count
+        left = [timed for timed in content if not self._is_over(place, timed)]
+        # A list is written anew as a whole: only if it is worth it, or all of it goes.
+        if len(left) <= len(content) // 2:
+            table.replace(place, left)
+        return len(content)
 
     def _is_over(self, key: Any, timed: Timed) -> bool:
         if self.expiry.is_expired(key, timed[0]):

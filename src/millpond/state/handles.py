@@ -25,6 +25,7 @@ from millpond.datastream.state import (
 )
 from millpond.errors import TypeMismatchError
 from millpond.runtime.task.codec import Frozen, freeze, loads
+from millpond.state.hash_tables import HashMapTable
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
 
@@ -73,7 +74,7 @@ class Handle:
         except TypeMismatchError as mismatch:
             raise self._refused(mismatch) from None
 
-    def keys_with_state(self) -> list[Any]:
+    def keys_with_state(self) -> Iterable[Any]:
         """Of the key group."""
         return list(self._data)
 
@@ -124,16 +125,56 @@ class ListStateHandle(Handle, ListState[Any]):
         self._table.replace(self._current.key, self._admit_all(values))
 
     def clear(self) -> None:
-        if self._current.key in self._data:
-            self._table.replace(self._current.key, [])
+        self._table.replace(self._current.key, [])
 
 
 class MapStateHandle(Handle, MapState[Any, Any]):
-    """`get`, `put` and `remove` do what the table's methods do, here: they are called for every
-    record, and a call costs as much as the work. `_own` are the entries of `_owner`, the key that was
-    last asked for: a function mostly reads and writes the same key."""
+    """Of any table. What is iterated over is as it was when that began."""
 
     _table: MapTable
+
+    def get(self, key: Any) -> Any:
+        value = self._table.entry(self._current.key, key)
+        return None if value is MISSING else _thaw(value)
+
+    def put(self, key: Any, value: Any) -> None:
+        self._table.put(self._current.key, key, self._admit_all((value,))[0])
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._table.remove(self._current.key, key)
+
+    def contains(self, key: Any) -> bool:
+        return self._table.entry(self._current.key, key) is not MISSING
+
+    def _entries(self) -> Any:
+        return self._data.get(self._current.key) or {}
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return ((key, _thaw(value)) for key, value in self._entries().items())
+
+    def keys(self) -> Iterable[Any]:
+        return (key for key in self._entries())
+
+    def values(self) -> Iterable[Any]:
+        return (_thaw(value) for value in self._entries().values())
+
+    def is_empty(self) -> bool:
+        return not self._entries()
+
+    def clear(self) -> None:
+        self._table.clear(self._current.key)
+
+
+class HashMapStateHandle(MapStateHandle):
+    """Of a table in memory. `get`, `put` and `remove` do what the table's methods do, here: they are called
+    for every record, and a call costs as much as the work. `_own` are the entries of `_owner`, the key
+    that was last asked for: a function mostly reads and writes the same key."""
+
+    _table: HashMapTable
     _undo: dict[Any, Any]
     _owner: Any
     _own: dict[Any, Any] | None
@@ -175,10 +216,6 @@ class MapStateHandle(Handle, MapState[Any, Any]):
             self._table.put_again(place)
         entries[key] = value
 
-    def put_all(self, dict_value: dict[Any, Any]) -> None:
-        for key, value in dict_value.items():
-            self.put(key, value)
-
     def remove(self, key: Any) -> None:
         owner = self._current.key
         if owner is not self._owner:
@@ -203,9 +240,6 @@ class MapStateHandle(Handle, MapState[Any, Any]):
 
     def values(self) -> Iterable[Any]:
         return [_thaw(value) for value in self._entries().values()]
-
-    def is_empty(self) -> bool:
-        return not self._entries()
 
     def clear(self) -> None:
         self._table.clear(self._current.key)

@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from millpond.datastream.state import MapStateDescriptor, StateDescriptor, StateKind
+from millpond.datastream.state_backend import KeyGroupStorage
 from millpond.errors import IncompatibleCheckpointError, TypeMismatchError
 from millpond.runtime.task.codec import thaw
-from millpond.runtime.task.timers import TimerQueue
+from millpond.runtime.task.timers import Timers
 from millpond.state.column_table import ColumnTable
 from millpond.state.evolution import CannotBecome, at_rest_converter, type_text
 from millpond.state.expiry import Cleaner, Expiry, drop_times, set_times
+from millpond.state.hash_backend import HashKeyGroup
 from millpond.state.schemas import Schema, schema_of
-from millpond.state.tables import ListTable, MapTable, StateTable, ValueTable, change_all
+from millpond.state.tables import StateTable, change_all
 
 TTL_MARK = "+ttl"  # after the kind of a state, in the log
 Schemas = dict[str, Schema]
 COLUMNS = "_columns"  # the name of the one table of a column function
-_TABLES: dict[StateKind, Callable[[], StateTable]] = {
-    StateKind.VALUE: ValueTable,
-    StateKind.LIST: ListTable,
-    StateKind.MAP: MapTable,
-    StateKind.REDUCING: ValueTable,
-    StateKind.AGGREGATING: ValueTable,
-    StateKind.COLUMN: ColumnTable,
-}
+# What every key group (or subtask) has of it is little, or made of arrays.
+_ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
+_MEMORY = HashKeyGroup()
 
 
 class KeyGroupState:
     """A cache of what the log says; `changelog.CachedState` says which version of it."""
 
-    def __init__(self, key_group: int) -> None:
+    def __init__(self, key_group: int, storage: KeyGroupStorage | None = None) -> None:
         self.key_group = key_group
+        self._storage = storage or HashKeyGroup()
         self.tables: dict[str, StateTable] = {}
         self.kinds: dict[str, StateKind] = {}
-        self.event_timers = TimerQueue()
-        self.processing_timers = TimerQueue()
+        self.event_timers: Timers = self._storage.timers("event")
+        self.processing_timers: Timers = self._storage.timers("processing")
         # What an operator computed from the state and would have to compute again; not in the log.
         self.derived: dict[Any, Any] = {}
         self.where = f"key group {key_group}"  # for messages
@@ -98,7 +96,8 @@ class KeyGroupState:
         known = self.kinds.get(name)
         if known is None:
             self.kinds[name] = kind
-            self.tables[name] = _TABLES[kind]()
+            small = kind is StateKind.COLUMN or name.startswith(_ALWAYS_IN_MEMORY)
+            self.tables[name] = (_MEMORY if small else self._storage).table(name, kind)
         elif known is not kind:
             raise IncompatibleCheckpointError(
                 f"{self.where}: state '{name}' is stored as {known.value} state but declared as {kind.value} "
@@ -189,6 +188,20 @@ class KeyGroupState:
         self.types.update(content.get("types", {}))
         self.event_timers.apply(content["event"])
         self.processing_timers.apply(content["processing"])
+
+    def waiting_count(self) -> int:
+        """Changes that wait in memory until they are committed."""
+        return sum(part.waiting_count() for part in self._parts())
+
+    def rest(self) -> None:
+        """A batch is over."""
+        for part in self._parts():
+            part.rest()
+
+    def _parts(self) -> Iterator[StateTable | Timers]:
+        yield from self.tables.values()
+        yield self.event_timers
+        yield self.processing_timers
 
     def commit(self) -> None:
         written = {name for name in self._unlogged_types if self.tables[name].has_changes()}

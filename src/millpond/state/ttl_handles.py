@@ -23,8 +23,6 @@ from millpond.state.handles import CurrentKey, Handle
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
 
-_NOTHING: dict[Any, Any] = {}
-
 
 class _TtlHandle(Handle):
     def __init__(self, descriptor: StateDescriptor, current: CurrentKey, expiry: Expiry) -> None:
@@ -35,7 +33,7 @@ class _TtlHandle(Handle):
         self._table = state.state(self._descriptor, expiry=self._expiry)
         self._data = self._table.data
 
-    def keys_with_state(self) -> list[Any]:
+    def keys_with_state(self) -> Iterable[Any]:
         """Of the key group; those with something that has not expired."""
         return [key for key, content in list(self._data.items()) if self._has_live(key, content)]
 
@@ -146,8 +144,7 @@ class TtlListState(_TtlHandle, ListState[Any]):
         self._table.replace(self._current.key, list(map(self._timed, values)))
 
     def clear(self) -> None:
-        if self._current.key in self._data:
-            self._table.replace(self._current.key, [])
+        self._table.replace(self._current.key, [])
 
 
 class TtlMapState(_TtlHandle, MapState[Any, Any]):
@@ -155,9 +152,8 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
 
     def _read(self, entry: Any) -> Any:
         owner = self._current.key
-        entries = self._data.get(owner)
-        timed = None if entries is None else entries.get(entry)
-        if timed is None:
+        timed = self._table.entry(owner, entry)
+        if timed is MISSING:
             return MISSING
         time_ms, value = timed
         if self._expiry.is_expired(owner, time_ms):
@@ -177,8 +173,8 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
 
     def put(self, key: Any, value: Any) -> None:
         owner, timed = self._current.key, self._timed(value)
-        old = self._data.get(owner, _NOTHING).get(key)
-        if old is not None and self._expiry.is_expired(owner, old[0]):
+        old = self._table.entry(owner, key)
+        if old is not MISSING and self._expiry.is_expired(owner, old[0]):
             self._table.remove(owner, key)  # it is new, wherever the clean-up has come
         self._table.put(owner, key, timed)
 

@@ -6,6 +6,7 @@ It is the same operator, state and timer code that runs in a job; only time and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy
@@ -25,6 +26,7 @@ from millpond.runtime.task.frames import Part
 from millpond.runtime.task.key_groups import key_group_of, key_group_range, subtask_of
 from millpond.runtime.task.router import Router
 from millpond.runtime.task.tasks import make_task
+from millpond.state.backends import OpenBackend
 from millpond.state.key_group_state import KeyGroupState
 from millpond.testing.direct import direct_environment
 
@@ -61,7 +63,10 @@ class Harness:
         plan, operator = _plan(build, inputs, parallelism, max_parallelism, batch_mode)
         task_plan = next(t for t in plan.tasks.values() if operator in t.operators)
         router = Router(plan, task_plan, 1 << 30)
-        self._chain = OperatorChain(plan, task_plan, subtask, router)
+        self._backend = OpenBackend(plan.settings["state_backend"])
+        self._chain = OperatorChain(
+            plan, task_plan, subtask, router, state_in_memory=self._backend.backend.in_memory
+        )
         root = self._chain.operators[operator]
         root.emit = self._capture
         for tag in list(root.side_outputs):
@@ -129,6 +134,7 @@ class Harness:
 
     def close(self) -> None:
         self._chain.close()
+        self._backend.close()
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -172,12 +178,17 @@ class Harness:
         for key_group, log in snapshot.items():
             if key_group in own or not self.keyed:
                 self._logs[key_group] = codec.loads(codec.dumps(log))
-                state, _ = changelog.load(
-                    self._logs[key_group], key_group, None, f"key group {key_group}"
+                self._states[key_group], _ = changelog.load(
+                    self._logs[key_group],
+                    None,
+                    f"key group {key_group}",
+                    partial(self._new_state, key_group),
                 )
-                self._states[key_group] = state
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _new_state(self, key_group: int) -> KeyGroupState:
+        return KeyGroupState(key_group, self._backend.backend.key_group(0, key_group))
 
     def _key(self, value: Any, input_index: int) -> Any:
         return None
@@ -191,7 +202,7 @@ class Harness:
     def _bind(self, key_group: int) -> None:
         state = self._states.get(key_group)
         if state is None:
-            state = self._states[key_group] = KeyGroupState(key_group)
+            state = self._states[key_group] = self._new_state(key_group)
         self._chain.router.begin(Part(-1, key_group), self._subtask)
         self._task.bind(state, self.watermark, self.processing_time_ms)
         self._chain.operator_state.begin(self._sequence)

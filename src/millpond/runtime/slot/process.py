@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -184,7 +185,13 @@ class Slot:
     def _load_plan(self, blob: bytes, attempt: int) -> None:
         if self._host is None:
             try:
-                self._host, self._sinks = JobHost(bytes(blob), attempt), SinkHost(bytes(blob))
+                self._host = JobHost(
+                    bytes(blob),
+                    attempt,
+                    self._settings.state_folder(self._partition),
+                    self._memory_limit_mb,
+                )
+                self._sinks = SinkHost(bytes(blob))
             except ModuleNotFoundError as problem:
                 raise ProgramError(missing_module(problem)) from None
 
@@ -399,6 +406,7 @@ def _remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> 
         if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
             for suffix in ("sock", "log", "lock"):
                 os.unlink(settings.path(partition, suffix))
+            shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
             os.rmdir(settings.folder)  # the last one of the job
 
 

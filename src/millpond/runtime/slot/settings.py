@@ -24,6 +24,7 @@ class SlotSettings:
     memory_mb: int
     hang_timeout_s: float
     idle_timeout_s: float
+    local_dir: str | None = None
 
     def run_file_content(self) -> str:
         return f"{self.generation} running"
@@ -40,6 +41,14 @@ class SlotSettings:
         name = hashlib.sha256(self.job_id.encode()).hexdigest()[:12]
         return os.path.join(base_folder(), name)
 
+    def state_folder(self, partition: int) -> str:
+        """Where a backend that needs a disk has its files."""
+        if self.local_dir is None:
+            return self.path(partition, "state")
+        return os.path.join(
+            self.local_dir, f"millpond-{os.getuid()}-{os.path.basename(self.folder)}-{partition}"
+        )
+
     def path(self, partition: int, suffix: str) -> str:
         return os.path.join(self.folder, f"{partition}.{suffix}")
 
@@ -51,3 +60,5 @@ def base_folder() -> str:
 def remove_slot_files(settings: SlotSettings) -> None:
     """Slots that end remove their files; those that were killed cannot. For when the job is over."""
     shutil.rmtree(settings.folder, ignore_errors=True)
+    for partition in range(settings.partitions):
+        shutil.rmtree(settings.state_folder(partition), ignore_errors=True)

@@ -86,6 +86,7 @@ class SparkExecutors:
                 options.SLOT_MEMORY_MB.read(self._configuration),
                 options.SLOT_HANG_TIMEOUT_S.read(self._configuration),
                 options.SLOT_IDLE_TIMEOUT_S.read(self._configuration),
+                options.STATE_LOCAL_DIR.read(self._configuration),
             )
         job = JobRef(
             run_id,

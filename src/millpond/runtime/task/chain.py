@@ -41,12 +41,19 @@ class OperatorChain:
     """The operators of one task on one subtask, with their own copies of the user's functions."""
 
     def __init__(
-        self, job: JobPlan, task: TaskPlan, subtask: int, router: Router, attempt: int = 0
+        self,
+        job: JobPlan,
+        task: TaskPlan,
+        subtask: int,
+        router: Router,
+        attempt: int = 0,
+        state_in_memory: bool = True,
     ) -> None:
         self.job = job
         self.task = task
         self.subtask = subtask
         self.clock = TaskClock()
+        self.clock.state_in_memory = state_in_memory
         self.metrics = TaskMetrics()
         self.router = router
         self._attempt = attempt

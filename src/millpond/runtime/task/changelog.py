@@ -12,10 +12,10 @@ Rows are cut into chunks, because very large values are slow in Spark's state se
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
-from millpond.errors import CorruptDataError
+from millpond.errors import CorruptDataError, StateLostError
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.key_groups import murmur_mix
@@ -132,7 +132,7 @@ def read_head(store: LogStore, where: str) -> LogHead:
 
 
 def load(
-    store: LogStore, key_group: int, cached: CachedState | None, where: str
+    store: LogStore, cached: CachedState | None, where: str, new_state: Callable[[], KeyGroupState]
 ) -> tuple[KeyGroupState, LogHead]:
     """The state at the log's head: from the cache if it is that version, by undoing the batch it is
     ahead, by replaying the changes it lacks, or from the snapshot on."""
@@ -152,22 +152,33 @@ def load(
                 state.apply(content)
             state.commit()
             return state, head
-    state = KeyGroupState(key_group)
+    if head.version > 0 and head.next_row == head.first_row:
+        raise StateLostError(
+            f"{where}: it was kept in memory only (state.backend.type=memory) and is gone with its "
+            "slot. Start the job anew, or from a savepoint; hashmap and rocksdb keep state."
+        )
+    state = new_state()
     for content in _read_changes(store, head.first_row, head.next_row, where):
         state.apply(content)
     state.commit()
     return state, head
 
 
-def append(store: LogStore, state: KeyGroupState, head: LogHead) -> CachedState:
-    """Write this batch's changes (or a new snapshot) as the next version.
+def append(
+    store: LogStore, state: KeyGroupState, head: LogHead, keeps_log: bool = True
+) -> CachedState:
+    """Write this batch's changes (or a new snapshot) as the next version; without a log, that there is one.
 
     The state keeps its undo list until the next batch shows whether the write became the truth."""
     if not state.has_changes():
         return CachedState(state, head, None)
     token = os.urandom(8)
     history = (*head.history[1 - HISTORY_LENGTH :], (head.version + 1, token))
-    if _is_due_for_compaction(head, state.key_group):
+    if not keeps_log:
+        for row in range(head.first_row, head.next_row):
+            store.delete_row(row)
+        new_head = LogHead(head.version + 1, token, history=history)
+    elif _is_due_for_compaction(head, state.key_group):
         state.clean_all()
         snapshot = codec.encode(BlobKind.SNAPSHOT, state.snapshot())
         next_row = _write_chunks(store, head.next_row, snapshot)

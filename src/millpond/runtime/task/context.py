@@ -37,6 +37,7 @@ class TaskClock:
         self.in_processing_timer = False
         self.current = CurrentKey()
         self.state: KeyGroupState | None = None
+        self.state_in_memory = True  # in dictionaries
         self.bound: list[Any] = []
 
     @property
@@ -206,7 +207,9 @@ class TaskRuntimeContext(RuntimeContext):
                     f"as {known[0].kind.value} and as {descriptor.kind.value}."
                 )
             return known[1]
-        handle = make_handle(descriptor, self._clock.current, self._clock)
+        handle = make_handle(
+            descriptor, self._clock.current, self._clock, self._clock.state_in_memory
+        )
         self._states[descriptor.name] = (descriptor, handle)
         self._clock.bound.append(handle)
         if self._clock.state is not None:

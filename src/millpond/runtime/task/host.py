@@ -15,6 +15,7 @@ import numpy
 from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.state import StateKind
+from millpond.datastream.state_backend import KeyGroupStorage
 from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.runtime import fault_points
@@ -50,8 +51,10 @@ from millpond.runtime.task.timers import earliest
 from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.savepoint.parts import write_part
 from millpond.savepoint.reader import SavepointReader
+from millpond.state.backends import OpenBackend
 from millpond.state.key_group_state import KeyGroupState
 
+_MAX_WAITING = 50_000
 _WATERMARK_STATE = "_watermark_generator"
 _DRIVER_LABEL = make_label(0, 0)
 
@@ -59,10 +62,21 @@ _DRIVER_LABEL = make_label(0, 0)
 class JobHost:
     """`blob` is the pickled JobPlan: every subtask gets its own copy of the user's functions."""
 
-    def __init__(self, blob: bytes, attempt: int = 0) -> None:
+    def __init__(
+        self,
+        blob: bytes,
+        attempt: int = 0,
+        state_folder: str | None = None,
+        memory_limit_mb: int | None = None,
+    ) -> None:
         self._blob = blob
         self._attempt = attempt
         self.plan: JobPlan = codec.loads(blob)
+        self._opened = OpenBackend(
+            self.plan.settings["state_backend"], state_folder, memory_limit_mb
+        )
+        self._backend = self._opened.backend
+        self._waiting = 0  # changes in memory of all key groups, see _keep
         self._frame_records: int = self.plan.settings["frame_records"]
         self._tasks: dict[tuple[int, int], AnyTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
@@ -211,7 +225,9 @@ class JobHost:
         where = f"state of operator '{task.chain.root.name}', key group {number}"
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
-        state, head = changelog.load(store, number, cached, where)
+        state, head = changelog.load(
+            store, cached, where, lambda: KeyGroupState(number, self._storage(plan, number))
+        )
         state.where = where
         if head.version == 0 and self._savepoint is not None:
             self._restore(state, plan, number)
@@ -219,16 +235,32 @@ class JobHost:
             rows, meta = self._run_task(task, state, number, frames, control)
         if control.savepoint is not None:
             state.clean_all()  # before the log is written, so that memory and log stay the same
-        written = changelog.append(store, state, head)
-        self._states[plan.id, number] = written
+        written = changelog.append(store, state, head, self._backend.keeps_log)
         if written.head is not head:
             meta["state"] = (plan.id, number, written.head.bytes_since(head), written.head.bytes)
         if control.savepoint is not None:
             fault_points.reach("slot before part")
             meta["part"] = write_part(control.savepoint, plan.root, number, state)
+        self._keep(plan.id, number, written)
         if meta:
             rows.append(meta_row(meta, _DRIVER_LABEL))
         return rows
+
+    def _storage(self, plan: TaskPlan, number: int) -> KeyGroupStorage:
+        return self._backend.key_group(plan.id, number)
+
+    def _keep(self, task: int, number: int, written: CachedState) -> None:
+        """Until the next batch, which tells whether this one counts. If too much would wait for that in
+        memory it is taken for granted: after a failure, state then comes from the log."""
+        written.state.rest()
+        self._states[task, number] = written
+        self._waiting += written.state.waiting_count()
+        if self._waiting > _MAX_WAITING:
+            for place, kept in self._states.items():
+                if kept.state.waiting_count():
+                    kept.state.commit()
+                    self._states[place] = kept._replace(previous=None)
+            self._waiting = 0
 
     def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
         """What a savepoint has for a key group (or subtask) that has no log yet."""
@@ -328,7 +360,8 @@ class JobHost:
             own: JobPlan = codec.loads(self._blob)
             own_plan = own.tasks[plan.id]
             router = Router(own, own_plan, self._frame_records)
-            chain = OperatorChain(own, own_plan, subtask, router, self._attempt)
+            in_memory = self._backend.in_memory
+            chain = OperatorChain(own, own_plan, subtask, router, self._attempt, in_memory)
             task = make_task(chain)
             chain.open()
             self._tasks[plan.id, subtask] = task
@@ -360,6 +393,8 @@ class JobHost:
     def close(self) -> None:
         for level in range(self.plan.levels + 1):
             self.close_level(level)
+        self._states.clear()
+        self._opened.close()
 
 
 @contextmanager

@@ -121,7 +121,7 @@ class PaneWindowOperator(BatchedWindowOperator):
                     current, stored = pane, data.get(pane, _NOTHING)
                     contents = self._open.setdefault(pane, {})
                 content = contents.get(key, MISSING)
-                if content is MISSING and stored:
+                if content is MISSING and stored is not _NOTHING:
                     content = thaw(stored.get(key, MISSING))
                 contents[key] = added(content, value)
         except Exception as problem:
@@ -238,7 +238,8 @@ class PaneWindowOperator(BatchedWindowOperator):
         stored, opened = self._table.data.get(pane), self._open.get(pane, _NOTHING)
         if self._pane == self._size and not self._lateness and not stored:
             return opened  # nobody will ask again
-        at_rest = {**(stored or _NOTHING), **{key: freeze(opened[key]) for key in opened}}
+        at_rest = dict(stored.items()) if stored else {}
+        at_rest.update((key, freeze(content)) for key, content in opened.items())
         return {key: thaw(content) for key, content in at_rest.items()}
 
     def _panes_of(self, key: Any, panes: range) -> Iterator[tuple[int, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from operator import itemgetter
 from typing import Any
 
@@ -15,8 +16,59 @@ _SPAN_BITS = 20  # timers are sorted in spans of 2**20 ms, about 17 minutes
 _time_of = itemgetter(0)
 
 
-class TimerQueue:
-    """A set of (time, key, namespace) that gives up its smallest.
+class Timers(ABC):
+    """A set of (time, key, namespace) that gives up its smallest. `next_ms` is never later than it."""
+
+    next_ms: int
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None: ...
+
+    @abstractmethod
+    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None: ...
+
+    @abstractmethod
+    def next_time_ms(self) -> int | None:
+        """When the earliest timer is due; None if there is none."""
+
+    @abstractmethod
+    def pop_due(self, clock_ms: int) -> TimerId | None:
+        """Remove and return the earliest timer if it is due at `clock_ms`; `next_ms` says whether it
+        is worth asking again."""
+
+    @abstractmethod
+    def has_changes(self) -> bool: ...
+
+    @abstractmethod
+    def changes(self) -> tuple[Any, ...]:
+        """(those that are gone, those that came), since the last commit."""
+
+    @abstractmethod
+    def snapshot(self) -> tuple[Any, ...]: ...
+
+    @abstractmethod
+    def apply(self, changes: tuple[Any, ...]) -> None: ...
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> bool:
+        """Back to the last commit; False if that cannot be done exactly (then: reload)."""
+
+    def waiting_count(self) -> int:
+        """How many changes wait in memory for the commit, and would not otherwise be there."""
+        return 0
+
+    def rest(self) -> None:
+        """A batch is over: give up memory that only served it."""
+
+
+class TimerQueue(Timers):
+    """In memory. A set of (time, key, namespace) that gives up its smallest.
 
     Timers lie unsorted in spans of time: registering or deleting one is a dictionary access. When the
     clock enters a span, its timers are sorted into `_near`, the next one at the end. What is registered
@@ -66,7 +118,6 @@ class TimerQueue:
             self._remove(timer, timers)
 
     def next_time_ms(self) -> int | None:
-        """When the earliest timer is due; None if there is none."""
         timer = self._peek(NEVER_MS)
         if timer is None:
             return None
@@ -74,8 +125,6 @@ class TimerQueue:
         return self.next_ms
 
     def pop_due(self, clock_ms: int) -> TimerId | None:
-        """Remove and return the earliest timer if it is due at `clock_ms`; `next_ms` says whether it
-        is worth asking again."""
         near = self._near
         if near and not self._late:  # by far the most frequent case
             timer = near[-1]
@@ -147,7 +196,6 @@ class TimerQueue:
         return bool(self._came or self._gone)
 
     def changes(self) -> tuple[Any, ...]:
-        """(those that are gone, those that came), since the last commit."""
         return encode_list(self._gone), encode_list(list(self._came))
 
     def snapshot(self) -> tuple[Any, ...]:
@@ -167,7 +215,6 @@ class TimerQueue:
         self._came_late = False
 
     def rollback(self) -> bool:
-        """Back to the last commit; False if that cannot be done exactly (then: reload)."""
         if self._gone or self._came_late:
             return False  # a timer put back would come last among those of its time
         for timer in self._came:

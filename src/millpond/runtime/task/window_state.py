@@ -71,7 +71,7 @@ class WindowScope:
         if handle is None:
             own = copy.copy(descriptor)
             own.name = f"{prefix}.{descriptor.name}"
-            handle = make_handle(own, self.current, self._clock)
+            handle = make_handle(own, self.current, self._clock, self._clock.state_in_memory)
             self._handles[prefix, descriptor.name] = handle
             self._asked.add(prefix)
             self.prefixes.add(prefix)
@@ -92,8 +92,7 @@ def clear_table(table: Any, key: Any) -> None:
     if isinstance(table, MapTable):
         table.clear(key)
     elif isinstance(table, ListTable):
-        if key in table.data:
-            table.replace(key, [])
+        table.replace(key, [])
     else:
         table.remove(key)
 

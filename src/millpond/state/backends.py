@@ -1,0 +1,78 @@
+"""Which backend a job has."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.datastream.state_backend import BackendContext, StateBackend
+from millpond.errors import ProgramError
+from millpond.state.hash_backend import HashMapStateBackend, MemoryStateBackend
+from millpond.state.rocksdb_backend import RocksDBStateBackend, load_by_name, make_options
+
+_PREFIX = "state.backend."
+_KNOWN: dict[str, type[StateBackend]] = {
+    "hashmap": HashMapStateBackend,
+    "rocksdb": RocksDBStateBackend,
+    "memory": MemoryStateBackend,
+}
+
+
+def backend_class(backend_type: str) -> type[StateBackend]:
+    if backend_type in _KNOWN:
+        return _KNOWN[backend_type]
+    if "." not in backend_type:
+        raise ProgramError(
+            f"{options.STATE_BACKEND.key} is '{backend_type}'; it must be one of "
+            f"{', '.join(_KNOWN)}, or package.module.Class of a StateBackend of your own."
+        )
+    found = load_by_name(backend_type, options.STATE_BACKEND.key)
+    if not isinstance(found, type) or not issubclass(found, StateBackend):
+        raise ProgramError(
+            f"{options.STATE_BACKEND.key} names '{backend_type}', which is no class that extends "
+            "millpond.datastream.state_backend.StateBackend."
+        )
+    return found
+
+
+def backend_settings(configuration: Configuration) -> dict[str, str]:
+    """The settings that a backend gets, checked as far as they are Millpond's."""
+    settings = {
+        key: value for key, value in configuration.to_dict().items() if key.startswith(_PREFIX)
+    }
+    if backend_class(options.STATE_BACKEND.read(configuration)) is RocksDBStateBackend:
+        make_options(configuration)
+    return settings
+
+
+class OpenBackend:
+    """A backend with its folder. `folder`: where it may be; a temporary one if None."""
+
+    def __init__(
+        self,
+        settings: dict[str, str],
+        folder: str | None = None,
+        memory_limit_mb: int | None = None,
+    ) -> None:
+        backend_type = settings.get(options.STATE_BACKEND.key, options.STATE_BACKEND.default)
+        self.backend = backend_class(backend_type)()
+        path = Path()
+        if not self.backend.in_memory:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)  # of a slot that was killed
+                Path(folder).mkdir(parents=True, mode=0o700)
+            path = Path(folder or tempfile.mkdtemp(prefix="millpond-state-"))
+        self.backend.open(BackendContext(path, settings, memory_limit_mb))
+        # Also if nobody asks for it.
+        self.close = weakref.finalize(self, _close, self.backend, path)
+
+
+def _close(backend: StateBackend, folder: Path) -> None:
+    """RocksDB first: it waits a second for a folder that is gone."""
+    backend.close()
+    if not backend.in_memory:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,43 @@
+"""State as Python objects in the memory of the slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.datastream.state import StateKind
+from millpond.datastream.state_backend import KeyGroupStorage, StateBackend
+from millpond.runtime.task.timers import TimerQueue
+from millpond.state.column_table import ColumnTable
+from millpond.state.hash_tables import HashListTable, HashMapTable, HashValueTable
+from millpond.state.tables import StateTable
+
+_TABLES: dict[StateKind, Callable[[], StateTable]] = {
+    StateKind.VALUE: HashValueTable,
+    StateKind.LIST: HashListTable,
+    StateKind.MAP: HashMapTable,
+    StateKind.REDUCING: HashValueTable,
+    StateKind.AGGREGATING: HashValueTable,
+    StateKind.COLUMN: ColumnTable,
+}
+
+
+class HashKeyGroup(KeyGroupStorage):
+    def table(self, name: str, kind: Any) -> Any:
+        return _TABLES[kind]()
+
+    def timers(self, domain: str) -> Any:
+        return TimerQueue()
+
+
+class HashMapStateBackend(StateBackend):
+    in_memory = True
+
+    def key_group(self, operator: int, number: int) -> KeyGroupStorage:
+        return HashKeyGroup()
+
+
+class MemoryStateBackend(HashMapStateBackend):
+    """Without a log."""
+
+    keeps_log = False

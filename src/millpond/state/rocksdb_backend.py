@@ -1,0 +1,118 @@
+"""State in an embedded RocksDB on the slot's local disk: for state larger than memory.
+
+The write-ahead log is off: what the process loses with its life comes back from the key groups' logs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.datastream.state_backend import BackendContext, OrderedStore, OrderedStoreBackend
+from millpond.errors import ProgramError, SetupError
+
+_COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
+_STYLES = ("level", "universal", "fifo")
+
+
+class RocksDBStateBackend(OrderedStoreBackend):
+    def open_store(self, context: BackendContext) -> OrderedStore:
+        return RocksDBStore(context)
+
+
+class RocksDBStore(OrderedStore):
+    def __init__(self, context: BackendContext) -> None:
+        rocksdict = import_rocksdict()
+        self._read_options = rocksdict.ReadOptions
+        self._batch = rocksdict.WriteBatch
+        self._db = rocksdict.Rdict(
+            str(context.folder), make_options(Configuration.from_dict(context.options))
+        )
+        writing = rocksdict.WriteOptions()
+        writing.disable_wal = True
+        self._db.set_write_options(writing)
+
+    def get(self, key: bytes) -> bytes | None:
+        value: bytes | None = self._db.get(key)
+        return value
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        reading = self._read_options()
+        reading.set_iterate_upper_bound(end)
+        return _held(self._db.items(from_key=start, read_opt=reading), reading)
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes]) -> None:
+        batch = self._batch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key in deletes:
+            delete(key)
+        for key, value in puts:
+            put(key, value)
+        self._db.write(batch)
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        if next(self.scan(start, end), None) is not None:
+            self._db.delete_range(start, end)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _held(items: Iterator[tuple[bytes, bytes]], _: Any) -> Iterator[tuple[bytes, bytes]]:
+    """The bound of an iterator lies in its options: they must live as long."""
+    yield from items
+
+
+def import_rocksdict() -> Any:
+    try:
+        return importlib.import_module("rocksdict")
+    except ImportError:
+        raise SetupError(
+            "state.backend.type is rocksdb, but the package rocksdict is not installed: "
+            "pip install 'millpond[rocksdb]', on every machine of the cluster."
+        ) from None
+
+
+def make_options(configuration: Configuration) -> Any:
+    """RocksDB's options as a job's settings say."""
+    rocksdict = import_rocksdict()
+    table = rocksdict.BlockBasedOptions()
+    table.set_block_cache(rocksdict.Cache(options.ROCKSDB_CACHE.read_bytes(configuration)))
+    table.set_block_size(options.ROCKSDB_BLOCK_SIZE.read_bytes(configuration))
+    # Else they would be held in memory beyond the cache, however large the state grows.
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    bits = options.ROCKSDB_BLOOM_BITS.read(configuration)
+    if options.ROCKSDB_BLOOM.read(configuration):
+        table.set_bloom_filter(bits, False)
+    database = rocksdict.Options(raw_mode=True)
+    database.create_if_missing(True)
+    database.set_write_buffer_size(options.ROCKSDB_BUFFER_SIZE.read_bytes(configuration))
+    database.set_max_write_buffer_number(options.ROCKSDB_BUFFERS.read(configuration))
+    database.set_max_background_jobs(options.ROCKSDB_THREADS.read(configuration))
+    compression = options.ROCKSDB_COMPRESSION.read_choice(configuration, _COMPRESSIONS)
+    database.set_compression_type(getattr(rocksdict.DBCompressionType, compression)())
+    style = options.ROCKSDB_COMPACTION.read_choice(configuration, _STYLES)
+    database.set_compaction_style(getattr(rocksdict.DBCompactionStyle, style)())
+    database.set_keep_log_file_num(1)
+    factory = options.ROCKSDB_FACTORY.read(configuration)
+    if factory is not None:
+        made = load_by_name(factory, options.ROCKSDB_FACTORY.key)(database, table)
+        database = database if made is None else made
+    database.set_block_based_table_factory(table)
+    return database
+
+
+def load_by_name(name: str, setting: str) -> Any:
+    """What a dotted name stands for."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as problem:
+        raise ProgramError(
+            f"{setting} names '{name}', which cannot be imported: {problem}. It must be "
+            "package.module.name, and importable on every machine (python.files)."
+        ) from None

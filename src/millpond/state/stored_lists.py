@@ -1,0 +1,136 @@
+"""Lists in an ordered store: to append reads nothing. See `stored_tables.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from millpond.datastream.state_backend import OrderedStore
+from millpond.runtime.task.columns import encode_list
+from millpond.state.key_bytes import after, decode_key, encode_key, is_exact
+from millpond.state.stored_tables import StoredTable, Writes, in_order
+from millpond.state.stored_values import kept_key, pack, pack_with_key, unpack
+from millpond.state.tables import ListTable
+
+_NUMBER_BYTES = 8
+
+
+class StoredListTable(StoredTable, ListTable):
+    def __init__(self, store: OrderedStore, prefix: bytes, next_number: Callable[[], int]) -> None:
+        super().__init__(store, prefix)
+        self._next_number = next_number
+        # key -> (whether this is all, else it comes after what is stored; elements)
+        self._waiting: dict[Any, tuple[bool, list[Any]]] = {}
+        self._known: dict[Any, list[Any]] = {}  # what is stored, of keys that were read
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        is_all, added = self._waiting.get(key, (False, []))
+        elements = added if is_all else [*self._stored(key), *added]
+        return elements or default
+
+    def _stored(self, key: Any) -> list[Any]:
+        known = self._known.get(key)
+        if known is None:
+            place = self._prefix + encode_key(key)
+            chunks = [_elements(data) for _, data in self._store.scan(place, after(place))]
+            known = self._known[key] = list(chain.from_iterable(chunks))
+        return known
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(self.get(key))
+
+    def __iter__(self) -> Iterator[Any]:
+        waiting = {self._prefix + encode_key(key): key for key in self._waiting}
+        for place, data in in_order(self._owners(), waiting):
+            if data is not None:
+                yield self._key_of(place, data)
+            elif waiting[place] in self:
+                yield waiting[place]
+
+    def _owners(self) -> Iterator[tuple[bytes, bytes]]:
+        """What was appended first to each key, under the key's place."""
+        last = b""
+        for place, data in self._store.scan(self._prefix, self._end):
+            own = place[:-_NUMBER_BYTES]
+            if own != last:
+                last = own
+                yield own, data
+
+    def _key_of(self, place: bytes, data: bytes) -> Any:
+        if data[0] == 0x01:
+            return kept_key(data)
+        return decode_key(place, len(self._prefix))[0]
+
+    def places(self) -> Iterator[Any]:
+        last = b""
+        for place, data in self._slowly(self._prefix):
+            if place[:-_NUMBER_BYTES] != last:
+                last = place[:-_NUMBER_BYTES]
+                yield self._key_of(place, data)
+        yield from list(self._waiting)
+
+    def extend(self, key: Any, values: list[Any]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            self._waiting[key] = (False, list(values))
+        else:
+            waiting[1].extend(values)
+
+    def replace(self, key: Any, values: list[Any]) -> None:
+        self._waiting[key] = (True, list(values))
+
+    def changed_count(self) -> int:
+        return len(self._waiting)
+
+    def changes(self) -> tuple[Any, ...]:
+        appended = [not is_all for is_all, _ in self._waiting.values()]
+        return self._encoded(list(self._waiting), appended, [e for _, e in self._waiting.values()])
+
+    def snapshot(self) -> tuple[Any, ...]:
+        keys = list(self)
+        known, self._known = self._known, {}
+        encoded = self._encoded(keys, [False] * len(keys), [self[key] for key in keys])
+        self._known = known
+        return encoded
+
+    @staticmethod
+    def _encoded(keys: list[Any], appended: list[bool], lists: list[list[Any]]) -> tuple[Any, ...]:
+        """In the form of `HashListTable.changes`."""
+        columns = (keys, appended, list(map(len, lists)), list(chain.from_iterable(lists)))
+        return tuple(map(encode_list, columns))
+
+    def _take_over(self, *columns: list[Any]) -> None:
+        keys, appended, lengths, elements = columns
+        rest = iter(elements)
+        for key, is_appended, length in zip(keys, appended, lengths, strict=True):
+            (self.extend if is_appended else self.replace)(key, list(islice(rest, length)))
+
+    def _writes(self) -> Writes:
+        puts: list[tuple[bytes, bytes]] = []
+        deletes: list[bytes] = []
+        for key, (is_all, elements) in self._waiting.items():
+            place = self._prefix + encode_key(key)
+            if is_all:
+                deletes.extend(old for old, _ in self._store.scan(place, after(place)))
+            if elements:
+                number = self._next_number().to_bytes(_NUMBER_BYTES, "big")
+                content = tuple(elements)
+                exact = is_exact(key)
+                puts.append(
+                    (place + number, pack(content) if exact else pack_with_key(key, content))
+                )
+        return puts, deletes
+
+    def rollback(self) -> bool:
+        self._waiting.clear()
+        self._known.clear()
+        return True
+
+    def rest(self) -> None:
+        self._known.clear()
+
+
+def _elements(data: bytes) -> Iterable[Any]:
+    elements: Iterable[Any] = unpack(data)
+    return elements

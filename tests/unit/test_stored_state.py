@@ -1,0 +1,282 @@
+"""State in ordered stores: as in `test_changelog.py` for state in memory, and what is read and written."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections import namedtuple
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.datastream.state import StateKind
+from millpond.datastream.state_backend import BackendContext, OrderedStore, StateBackend
+from millpond.runtime.task import changelog
+from millpond.runtime.task.changelog import CachedState, MemoryLogStore
+from millpond.runtime.task.codec import freeze
+from millpond.state.key_bytes import encode_key
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.rocksdb_backend import RocksDBStateBackend
+from millpond.state.stored_key_group import StoredKeyGroup
+from tests.sqlite_backend import SqliteBackend
+from tests.unit.test_changelog import FATE, Model, apply
+
+Pair = namedtuple("Pair", "left right")
+# Equal keys of different types are one key, as in a dictionary.
+KEYS = st.sampled_from(["a", "b\x00", 1, True, 1.5, None, (1, "x"), Pair(1, "x"), b"\x00"])
+SMALL = st.integers(0, 5)
+VALUES = st.sampled_from([1, "two", (3, freeze([4])), freeze({"five": 6}), None, 7.5])
+OPERATION = st.one_of(
+    st.tuples(st.just("value set"), KEYS, VALUES),
+    st.tuples(st.just("value remove"), KEYS),
+    st.tuples(st.just("list add"), KEYS, VALUES),
+    st.tuples(st.just("list replace"), KEYS, st.lists(VALUES, max_size=3)),
+    st.tuples(st.just("map put"), KEYS, KEYS, VALUES),
+    st.tuples(st.just("map remove"), KEYS, KEYS),
+    st.tuples(st.just("map clear"), KEYS),
+    st.tuples(st.just("timer add"), SMALL, KEYS),
+    st.tuples(st.just("timer delete"), SMALL, KEYS),
+    st.tuples(st.just("timers fire"), SMALL),
+)
+_operators = itertools.count()
+
+
+@pytest.fixture(params=[RocksDBStateBackend, SqliteBackend], ids=["rocksdb", "own"], scope="module")
+def backend(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StateBackend]:
+    opened = request.param()
+    opened.open(BackendContext(tmp_path_factory.mktemp("state")))
+    yield opened
+    opened.close()
+
+
+def by_bytes(pairs: Iterable[Any]) -> list[Any]:
+    return sorted(pairs, key=lambda pair: encode_key(pair[0]))
+
+
+def expected(model: Model) -> Any:
+    values, lists, maps, timers = model.content()
+    return (
+        by_bytes(values.items()),
+        by_bytes(lists.items()),
+        by_bytes((key, by_bytes(entries)) for key, entries in maps.items()),
+        sorted(timers, key=lambda timer: encode_key(timer)),
+    )
+
+
+def content(state: KeyGroupState) -> Any:
+    timers = []
+    while (timer := state.event_timers.pop_due(1 << 62)) is not None:
+        timers.append(timer[:2])
+    assert state.event_timers.rollback()
+    return (
+        list(state.table("v", StateKind.VALUE).data.items()),
+        list(state.table("l", StateKind.LIST).data.items()),
+        [(k, list(e.items())) for k, e in state.table("m", StateKind.MAP).data.items()],
+        timers,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    batches=st.lists(st.tuples(st.lists(OPERATION, max_size=8), FATE), max_size=10),
+    compact_bytes=st.sampled_from([40, 200, 1 << 20]),
+    committed_early=st.booleans(),
+)
+def test_state_equals_the_model_whatever_happens_to_batches(
+    backend: StateBackend, batches: list[Any], compact_bytes: int, committed_early: bool
+) -> None:
+    def new_state() -> KeyGroupState:
+        return KeyGroupState(0, backend.key_group(next(_operators), 0))
+
+    def append(state: KeyGroupState, head: Any) -> CachedState:
+        written = changelog.append(store, state, head)
+        state.rest()
+        if committed_early:
+            state.commit()
+            written = written._replace(previous=None)
+        return written
+
+    limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES
+    changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = compact_bytes, 64
+    try:
+        store, model = MemoryLogStore(), Model()
+        workers: list[CachedState | None] = [None, None, None]
+        for operations, fate in batches:
+            worker = 0
+            if fate.startswith("lost"):
+                before = copy.deepcopy(store)
+                state, head = changelog.load(store, workers[0], "test", new_state)
+                for operation in operations:
+                    apply(state, operation)
+                workers[0] = append(state, head)
+                store = before
+                worker = 0 if fate == "lost, same worker" else 1
+            elif fate == "old worker":
+                worker = 2
+            state, head = changelog.load(store, workers[worker], "test", new_state)
+            assert content(state) == expected(model)
+            for operation in operations:
+                apply(state, operation)
+                model.apply(operation)
+            workers[worker] = append(state, head)
+        for cached in [None, *workers]:
+            state, _ = changelog.load(store, cached, "test", new_state)
+            assert content(state) == expected(model)
+        in_memory, _ = changelog.load(store, None, "test", lambda: KeyGroupState(0))
+        assert in_memory.table("v", StateKind.VALUE).data == model.values
+    finally:
+        changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = limits
+
+
+@settings(max_examples=150, deadline=None)
+@given(operations=st.lists(OPERATION, max_size=20), stored=st.lists(OPERATION, max_size=20))
+def test_what_waits_to_be_written_is_seen_where_it_will_be(
+    backend: StateBackend, operations: list[Any], stored: list[Any]
+) -> None:
+    """The order of iteration must not depend on where batches are cut."""
+    state, model = KeyGroupState(0, backend.key_group(next(_operators), 0)), Model()
+    for operation in stored:
+        apply(state, operation)
+        model.apply(operation)
+    state.commit()
+    for operation in operations:
+        apply(state, operation)
+        model.apply(operation)
+    values, lists, maps, _ = expected(model)
+    for name, kind, own in [("v", StateKind.VALUE, values), ("l", StateKind.LIST, lists)]:
+        assert list(state.table(name, kind).data.items()) == own
+        assert {key: state.table(name, kind).data[key] for key, _ in own} == dict(own)
+    table = state.table("m", StateKind.MAP)
+    assert [(key, list(entries.items())) for key, entries in table.data.items()] == maps
+    for key, entries in maps:
+        assert [(entry, table.entry(key, entry)) for entry, _ in entries] == entries
+    state.commit()
+    assert content(state) == expected(model)
+
+
+class WatchedStore(OrderedStore):
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        self.content: dict[bytes, bytes] = {}
+        self.reads: list[str] = []
+        self.taken = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        self.reads.append("get")
+        return self.content.get(key)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        self.reads.append("scan")
+        return self._scan(sorted(key for key in self.content if start <= key < end))
+
+    def _scan(self, keys: list[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        for key in keys:
+            self.taken += 1
+            yield key, self.content[key]
+
+    def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes]) -> None:
+        for key in deletes:
+            self.content.pop(key, None)
+        self.content.update(puts)
+
+
+@pytest.fixture
+def watched() -> tuple[WatchedStore, KeyGroupState]:
+    store = WatchedStore()
+    state = KeyGroupState(0, StoredKeyGroup(store, 1, 0))
+    for number in range(1000):
+        state.table("m", StateKind.MAP).put("key", number, f"value {number}")
+        state.table("l", StateKind.LIST).extend("key", [number])
+        state.event_timers.register(1000 + number, "key")
+    state.commit()
+    store.reads.clear()
+    return store, state
+
+
+def test_appending_to_a_list_reads_nothing(watched: tuple[WatchedStore, KeyGroupState]) -> None:
+    store, state = watched
+    state.table("l", StateKind.LIST).extend("key", [1])
+    state.changes()
+    state.commit()
+    assert store.reads == []
+
+
+def test_an_entry_of_a_map_is_read_and_written_alone(
+    watched: tuple[WatchedStore, KeyGroupState],
+) -> None:
+    store, state = watched
+    table = state.table("m", StateKind.MAP)
+    assert table.entry("key", 7) == "value 7"
+    assert table.entry("key", 7) == "value 7"
+    before = set(store.content.items())
+    table.put("key", 7, "other")
+    table.put("key", 8, "also other")
+    state.commit()
+    assert store.reads == ["get"]
+    assert len(set(store.content.items()) - before) == 2
+
+
+def test_iteration_over_a_map_takes_only_what_is_asked_for(
+    watched: tuple[WatchedStore, KeyGroupState],
+) -> None:
+    store, state = watched
+    store.taken = 0
+    entries = state.table("m", StateKind.MAP).data.get("key").items()
+    assert [next(entries) for _ in range(3)] == [(n, f"value {n}") for n in range(3)]
+    assert store.taken <= 4
+
+
+def test_timers_are_set_and_deleted_without_reading(
+    watched: tuple[WatchedStore, KeyGroupState],
+) -> None:
+    store, state = watched
+    state.event_timers.register(5000, "key")
+    state.event_timers.delete(1500, "key")
+    state.changes()
+    state.commit()
+    assert store.reads == []
+
+
+def test_timers_that_have_fired_are_not_met_again(
+    watched: tuple[WatchedStore, KeyGroupState],
+) -> None:
+    """What was deleted in the store would have to be skipped each time."""
+    store, state = watched
+    starts = []
+    scan = store.scan
+    store.scan = lambda start, end: starts.append(start) or scan(start, end)  # type: ignore
+    for clock_ms in range(1000, 2000, 50):
+        while state.event_timers.pop_due(clock_ms) is not None:
+            pass
+        state.rest()
+        state.commit()
+    assert state.event_timers.pop_due(3000) == (1951, "key", None)
+    assert starts == sorted(starts)
+
+
+def test_few_timers_are_in_memory_at_a_time(watched: tuple[WatchedStore, KeyGroupState]) -> None:
+    store, state = watched
+    store.taken = 0
+    assert state.event_timers.pop_due(1000) == (1000, "key", None)
+    assert store.taken <= 513
+
+
+def test_reading_a_batch_again_after_it_rests_reads_the_store(
+    watched: tuple[WatchedStore, KeyGroupState],
+) -> None:
+    """Memory holds what a batch touches, no longer than the batch."""
+    store, state = watched
+    table = state.table("m", StateKind.MAP)
+    table.entry("key", 7)
+    table.put("key", 8, "other")
+    state.rest()
+    assert table.entry("key", 8) == "other"
+    assert store.reads == ["get"]
+    table.entry("key", 7)
+    assert store.reads == ["get", "get"]
