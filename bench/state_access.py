@@ -11,7 +11,7 @@ from typing import Any
 
 from millpond.common import Types
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from millpond.state.handles import CurrentKey, MapStateHandle, ValueStateHandle
+from millpond.state.handles import CurrentKey, HashMapStateHandle, ValueStateHandle
 from millpond.state.key_group_state import KeyGroupState
 
 CALLS = 200_000
@@ -21,7 +21,7 @@ def main() -> None:
     current, state, plain = CurrentKey(), KeyGroupState(0), {"key": 5}
     current.key = "key"
     value = ValueStateHandle(ValueStateDescriptor("value", Types.LONG()), current)
-    entries = MapStateHandle(MapStateDescriptor("map", Types.STRING(), Types.LONG()), current)
+    entries = HashMapStateHandle(MapStateDescriptor("map", Types.STRING(), Types.LONG()), current)
     for handle in (value, entries):
         handle.bind(state)
     value.update(5)

@@ -102,7 +102,7 @@ ROCKSDB_CACHE = Option(
 ROCKSDB_BLOCK_SIZE = Option("state.backend.rocksdb.block.blocksize", "4kb", "size of a block")
 ROCKSDB_BUFFER_SIZE = Option(
     "state.backend.rocksdb.writebuffer.size",
-    "16mb",
+    "32mb",
     "what is written is collected in memory up to this",
 )
 ROCKSDB_BUFFERS = Option(

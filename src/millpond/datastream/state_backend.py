@@ -13,7 +13,7 @@ backends; a slot that comes back fills its backend from there. `state.backend.ty
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,10 @@ class OrderedStore(ABC):
 
     @abstractmethod
     def get(self, key: bytes) -> bytes | None: ...
+
+    def getter(self) -> Callable[[bytes], bytes | None]:
+        """What is called for every look-up: `get`, or something that does the same with fewer calls."""
+        return self.get
 
     @abstractmethod
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:

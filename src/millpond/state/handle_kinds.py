@@ -5,22 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.datastream.state import StateDescriptor, StateKind
+from millpond.datastream.state_backend import OrderedStoreBackend, StateBackend
 from millpond.state.column_state import ColumnStateHandle
 from millpond.state.expiry import Clock, Expiry
-from millpond.state.handles import HANDLES, CurrentKey, HashMapStateHandle
+from millpond.state.handles import HANDLES, CurrentKey, HashMapStateHandle, MapStateHandle
+from millpond.state.stored_map_handle import StoredMapStateHandle
 from millpond.state.ttl_handles import TTL_HANDLES
 
 
+def map_handle(backend: StateBackend) -> type[MapStateHandle]:
+    """Which handle maps of a backend have: one that knows its tables, if there is one."""
+    if backend.in_memory:
+        return HashMapStateHandle
+    return StoredMapStateHandle if isinstance(backend, OrderedStoreBackend) else MapStateHandle
+
+
 def make_handle(
-    descriptor: StateDescriptor, current: CurrentKey, clock: Clock, in_memory: bool
+    descriptor: StateDescriptor, current: CurrentKey, clock: Clock, maps: type[MapStateHandle]
 ) -> Any:
-    """`in_memory`: the tables of the backend are dictionaries."""
     if descriptor.kind is StateKind.COLUMN:
         return ColumnStateHandle(descriptor, current)  # type: ignore[arg-type]
     if descriptor.ttl_config is not None:
         return TTL_HANDLES[descriptor.kind](
             descriptor, current, Expiry(descriptor.ttl_config, clock)
         )
-    if in_memory and descriptor.kind is StateKind.MAP:
-        return HashMapStateHandle(descriptor, current)
+    if descriptor.kind is StateKind.MAP:
+        return maps(descriptor, current)
     return HANDLES[descriptor.kind](descriptor, current)

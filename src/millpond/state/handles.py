@@ -129,16 +129,35 @@ class ListStateHandle(Handle, ListState[Any]):
 
 
 class MapStateHandle(Handle, MapState[Any, Any]):
-    """Of any table. What is iterated over is as it was when that began."""
+    """Of any table. `_own` are the entries of `_owner`, the key last asked for. Iteration gives what was
+    there when it began."""
 
     _table: MapTable
+    _owner: Any = MISSING
+    _own: Any = None
+
+    def bind(self, state: KeyGroupState) -> None:
+        super().bind(state)
+        self._owner = MISSING
+
+    def _entries(self) -> Any:
+        owner = self._current.key
+        if owner is not self._owner:
+            self._owner, self._own = owner, self._table.entries(owner)
+        return self._own
 
     def get(self, key: Any) -> Any:
-        value = self._table.entry(self._current.key, key)
-        return None if value is MISSING else _thaw(value)
+        value = self._entries().get(key)
+        return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
-        self._table.put(self._current.key, key, self._admit_all((value,))[0])
+        kind = type(value)
+        if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
+            try:
+                value = self._admit(value)
+            except TypeMismatchError as mismatch:
+                raise self._refused(mismatch) from None
+        self._table.put(self._current.key, key, value)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():
@@ -148,19 +167,19 @@ class MapStateHandle(Handle, MapState[Any, Any]):
         self._table.remove(self._current.key, key)
 
     def contains(self, key: Any) -> bool:
-        return self._table.entry(self._current.key, key) is not MISSING
-
-    def _entries(self) -> Any:
-        return self._data.get(self._current.key) or {}
+        return key in self._entries()
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        return ((key, _thaw(value)) for key, value in self._entries().items())
+        entries = self._entries().items()
+        return ((key, _thaw(value)) for key, value in entries)
 
     def keys(self) -> Iterable[Any]:
-        return (key for key in self._entries())
+        entries = self._entries().items()
+        return (key for key, _ in entries)
 
     def values(self) -> Iterable[Any]:
-        return (_thaw(value) for value in self._entries().values())
+        entries = self._entries().items()
+        return (_thaw(value) for _, value in entries)
 
     def is_empty(self) -> bool:
         return not self._entries()
@@ -295,7 +314,6 @@ class AggregatingStateHandle(Handle, AggregatingState[Any, Any]):
 HANDLES: dict[StateKind, Any] = {
     StateKind.VALUE: ValueStateHandle,
     StateKind.LIST: ListStateHandle,
-    StateKind.MAP: MapStateHandle,
     StateKind.REDUCING: ReducingStateHandle,
     StateKind.AGGREGATING: AggregatingStateHandle,
 }

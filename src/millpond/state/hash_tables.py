@@ -209,6 +209,9 @@ class HashMapTable(MapTable):
         for entry in list(self.data.get(key, ())):
             self.remove(key, entry)
 
+    def entries(self, key: Any) -> Any:
+        return self.data.get(key, {})
+
     def entry(self, key: Any, entry: Any) -> Any:
         entries = self.data.get(key)
         return MISSING if entries is None else entries.get(entry, MISSING)

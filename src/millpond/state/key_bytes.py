@@ -40,6 +40,9 @@ _LONGEST = 0xFFFFFFFF
 _NONE, _BYTES, _STRING, _TUPLE, _INT, _FLOAT = 0x01, 0x02, 0x03, 0x05, 0x15, 0x21
 _SMALL_INT, _LARGE_INT = 0x14, 0x16
 _END = b"\x00"
+EXACT = frozenset(
+    {str, int, bytes, type(None)}
+)  # keys of these types, and tuples of them, are exact
 
 
 def encode_key(key: Any) -> bytes:
@@ -68,10 +71,25 @@ def encode_key(key: Any) -> bytes:
     return _encode_other(key)
 
 
+class KeyBytes:
+    """`encode_key` of the key that a function is called for: all of its states ask for the same one."""
+
+    __slots__ = ("_bytes", "_key")
+
+    def __init__(self) -> None:
+        self._key: Any = None
+        self._bytes = encode_key(None)
+
+    def of(self, key: Any) -> bytes:
+        if key is not self._key:
+            self._key, self._bytes = key, encode_key(key)
+        return self._bytes
+
+
 def is_exact(key: Any) -> bool:
     """True if `decode_key` gives back the key with its type."""
     kind = type(key)
-    if kind is str or kind is int or kind is bytes or key is None:
+    if kind in EXACT:
         return True
     if kind is tuple:
         return all(map(is_exact, key))

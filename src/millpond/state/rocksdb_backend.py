@@ -6,7 +6,7 @@ The write-ahead log is off: what the process loses with its life comes back from
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from millpond.common import options
@@ -38,6 +38,9 @@ class RocksDBStore(OrderedStore):
     def get(self, key: bytes) -> bytes | None:
         value: bytes | None = self._db.get(key)
         return value
+
+    def getter(self) -> Callable[[bytes], bytes | None]:
+        return self._db.get  # type: ignore[no-any-return]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         reading = self._read_options()
@@ -85,6 +88,10 @@ def make_options(configuration: Configuration) -> Any:
     # Else they would be held in memory beyond the cache, however large the state grows.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    # In small blocks: one that is larger than a shard of the cache would be read for every look-up.
+    table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_pin_top_level_index_and_filter(True)
     bits = options.ROCKSDB_BLOOM_BITS.read(configuration)
     if options.ROCKSDB_BLOOM.read(configuration):
         table.set_bloom_filter(bits, False)

@@ -11,7 +11,7 @@ from typing import Any
 
 from millpond.datastream.state import StateKind
 from millpond.datastream.state_backend import KeyGroupStorage, OrderedStore
-from millpond.state.key_bytes import after
+from millpond.state.key_bytes import KeyBytes, after
 from millpond.state.stored_lists import StoredListTable
 from millpond.state.stored_maps import StoredMapTable
 from millpond.state.stored_tables import StoredValueTable
@@ -27,6 +27,7 @@ class StoredKeyGroup(KeyGroupStorage):
         self._store = store
         self._prefix = _PREFIX.pack(operator & 0xFFFFFFFF, number)
         self._tables = itertools.count()
+        self._key_bytes = KeyBytes()
         store.delete_range(self._prefix, after(self._prefix))
 
     def table(self, name: str, kind: Any) -> Any:
@@ -34,10 +35,10 @@ class StoredKeyGroup(KeyGroupStorage):
         if kind is StateKind.LIST:
             return StoredListTable(self._store, prefix, _numbers.__next__)
         table = StoredMapTable if kind is StateKind.MAP else StoredValueTable
-        return table(self._store, prefix)
+        return table(self._store, prefix, self._key_bytes)
 
     def timers(self, domain: str) -> Any:
-        return StoredTimers(self._store, self._next_prefix())
+        return StoredTimers(self._store, self._next_prefix(), self._key_bytes)
 
     def _next_prefix(self) -> bytes:
         return self._prefix + next(self._tables).to_bytes(2, "big")

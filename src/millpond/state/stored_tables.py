@@ -17,7 +17,7 @@ from typing import Any
 
 from millpond.datastream.state_backend import OrderedStore
 from millpond.runtime.task.columns import decode_list, encode_list
-from millpond.state.key_bytes import after, decode_key, encode_key, is_exact
+from millpond.state.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
 from millpond.state.stored_values import kept_key, pack, pack_with_key, unpack
 from millpond.state.tables import MISSING, DataTable, ValueTable
 
@@ -116,15 +116,17 @@ class StoredTable(DataTable):
 
 
 class StoredValueTable(StoredTable, ValueTable):
-    def __init__(self, store: OrderedStore, prefix: bytes) -> None:
+    def __init__(self, store: OrderedStore, prefix: bytes, key_bytes: KeyBytes) -> None:
         super().__init__(store, prefix)
+        self._key_bytes = key_bytes
+        self._get = store.getter()
         self._known: dict[Any, Any] = {}  # read or changed in this batch; MISSING: not there
         self._changed: dict[Any, None] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
         value = self._known.get(key, UNKNOWN)
         if value is UNKNOWN:
-            data = self._store.get(self._prefix + encode_key(key))
+            data = self._get(self._prefix + self._key_bytes.of(key))
             value = self._known[key] = MISSING if data is None else unpack(data)
         return default if value is MISSING else value
 

@@ -16,15 +16,18 @@ from typing import Any
 from millpond.datastream.state_backend import OrderedStore
 from millpond.runtime.task.columns import decode_list, encode_list
 from millpond.runtime.task.timers import NEVER_MS, TimerId, Timers
-from millpond.state.key_bytes import after, decode_key, encode_key, is_exact
+from millpond.state.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
 from millpond.state.stored_values import kept_key, pack_with_key
 
 _AT_ONCE = 512
 
 
 class StoredTimers(Timers):
-    def __init__(self, store: OrderedStore, prefix: bytes) -> None:
+    """Timers that come wait unsorted in `_later` until the clock comes near the first of them."""
+
+    def __init__(self, store: OrderedStore, prefix: bytes, key_bytes: KeyBytes) -> None:
         self._store = store
+        self._key_bytes = key_bytes
         self._prefix = prefix
         self._end = after(prefix)
         self._stored_from_ms = NEVER_MS  # no stored timer is earlier
@@ -34,16 +37,18 @@ class StoredTimers(Timers):
         """Nothing waits to be written, nothing was read."""
         self._came: dict[TimerId, bytes] = {}  # timer -> its place
         self._gone: dict[TimerId, bytes] = {}
-        self._sorted: list[
-            tuple[bytes, TimerId]
-        ] = []  # heap of those that came, and some that went
+        # A heap of those that came, and some that are not there any more.
+        self._sorted: list[tuple[bytes, TimerId]] = []
+        self._later: list[tuple[bytes, TimerId]] = []
+        self._later_ms = NEVER_MS  # none of them is earlier
         self._read: deque[tuple[bytes, TimerId]] = deque()  # of the stored ones, in order
-        self._read_until = self._place(self._stored_from_ms)
+        self._read_until = self._prefix + encode_key(self._stored_from_ms)
         self._has_more = self._stored_from_ms < NEVER_MS
         self.next_ms = self._stored_from_ms
 
-    def _place(self, *timer: Any) -> bytes:
-        return self._prefix + b"".join(map(encode_key, timer))
+    def _place(self, time_ms: int, key: Any, namespace: Any) -> bytes:
+        own = self._prefix + encode_key(time_ms) + self._key_bytes.of(key)
+        return own + (b"\x01" if namespace is None else encode_key(namespace))
 
     def __len__(self) -> int:
         stored = {
@@ -60,7 +65,9 @@ class StoredTimers(Timers):
             return
         place = self._gone.pop(timer, b"") or self._place(*timer)
         self._came[timer] = place
-        heapq.heappush(self._sorted, (place, timer))
+        self._later.append((place, timer))
+        if time_ms < self._later_ms:
+            self._later_ms = time_ms
         if time_ms < self.next_ms:
             self.next_ms = time_ms
 
@@ -79,7 +86,7 @@ class StoredTimers(Timers):
         timer = self._peek(clock_ms)
         if timer is None:
             return None
-        self.next_ms = timer[0]
+        self.next_ms = min(timer[0], self._later_ms)
         if timer[0] > clock_ms:
             return None
         place = self._came.pop(timer, None)
@@ -94,6 +101,11 @@ class StoredTimers(Timers):
         """The earliest timer, of those that came and those that are stored. Stored ones are read only if they
         can be due at `clock_ms`."""
         came, waiting, read = self._came, self._sorted, self._read
+        if self._later_ms <= clock_ms:
+            for timer in self._later:
+                heapq.heappush(waiting, timer)
+            self._later.clear()
+            self._later_ms = NEVER_MS
         while waiting and waiting[0][1] not in came:
             heapq.heappop(waiting)
         while True:
@@ -106,7 +118,7 @@ class StoredTimers(Timers):
             return waiting[0][1]
         if read:
             return read[0][1]
-        self.next_ms = self._stored_from_ms if self._has_more else NEVER_MS
+        self.next_ms = min(self._later_ms, self._stored_from_ms if self._has_more else NEVER_MS)
         return None
 
     def _read_some(self) -> None:
@@ -181,4 +193,4 @@ def _timer(prefix: bytes, place: bytes, data: bytes) -> TimerId:
         return kept
     time_ms, at = decode_key(place, len(prefix))
     key, at = decode_key(place, at)
-    return time_ms, key, decode_key(place, at)[0]
+    return time_ms, key, None if place[at] == 0x01 else decode_key(place, at)[0]

@@ -99,6 +99,10 @@ class MapTable(DataTable):
     """key -> entries. Each is read, written and logged alone."""
 
     @abstractmethod
+    def entries(self, key: Any) -> Any:
+        """Of a key, to be asked like a dictionary until the batch is over."""
+
+    @abstractmethod
     def entry(self, key: Any, entry: Any) -> Any:
         """MISSING if there is none."""
 

@@ -64,9 +64,7 @@ class Harness:
         task_plan = next(t for t in plan.tasks.values() if operator in t.operators)
         router = Router(plan, task_plan, 1 << 30)
         self._backend = OpenBackend(plan.settings["state_backend"])
-        self._chain = OperatorChain(
-            plan, task_plan, subtask, router, state_in_memory=self._backend.backend.in_memory
-        )
+        self._chain = OperatorChain(plan, task_plan, subtask, router, backend=self._backend.backend)
         root = self._chain.operators[operator]
         root.emit = self._capture
         for tag in list(root.side_outputs):

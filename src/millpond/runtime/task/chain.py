@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from millpond.datastream.functions import Function
+from millpond.datastream.state_backend import StateBackend
 from millpond.plan.graph import Exchange, OperatorKind
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
 from millpond.runtime.task.broadcast_operator import (
@@ -27,6 +28,7 @@ from millpond.runtime.task.operators import (
 from millpond.runtime.task.router import RecordError, Router
 from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.runtime.task.window_operators import window_operator
+from millpond.state.handle_kinds import map_handle
 
 _OPERATORS: dict[OperatorKind, Callable[..., Operator]] = {
     **OPERATORS,
@@ -47,13 +49,14 @@ class OperatorChain:
         subtask: int,
         router: Router,
         attempt: int = 0,
-        state_in_memory: bool = True,
+        backend: StateBackend | None = None,
     ) -> None:
         self.job = job
         self.task = task
         self.subtask = subtask
         self.clock = TaskClock()
-        self.clock.state_in_memory = state_in_memory
+        if backend is not None:
+            self.clock.map_handle = map_handle(backend)
         self.metrics = TaskMetrics()
         self.router = router
         self._attempt = attempt

@@ -21,7 +21,7 @@ from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import OperatorPlan
 from millpond.runtime.task.metric_group import TaskMetricGroup, TaskMetrics
 from millpond.state.handle_kinds import make_handle
-from millpond.state.handles import CurrentKey
+from millpond.state.handles import CurrentKey, HashMapStateHandle, MapStateHandle
 from millpond.state.key_group_state import KeyGroupState
 
 
@@ -37,7 +37,7 @@ class TaskClock:
         self.in_processing_timer = False
         self.current = CurrentKey()
         self.state: KeyGroupState | None = None
-        self.state_in_memory = True  # in dictionaries
+        self.map_handle: type[MapStateHandle] = HashMapStateHandle  # as the backend wants
         self.bound: list[Any] = []
 
     @property
@@ -207,9 +207,7 @@ class TaskRuntimeContext(RuntimeContext):
                     f"as {known[0].kind.value} and as {descriptor.kind.value}."
                 )
             return known[1]
-        handle = make_handle(
-            descriptor, self._clock.current, self._clock, self._clock.state_in_memory
-        )
+        handle = make_handle(descriptor, self._clock.current, self._clock, self._clock.map_handle)
         self._states[descriptor.name] = (descriptor, handle)
         self._clock.bound.append(handle)
         if self._clock.state is not None:

@@ -360,8 +360,7 @@ class JobHost:
             own: JobPlan = codec.loads(self._blob)
             own_plan = own.tasks[plan.id]
             router = Router(own, own_plan, self._frame_records)
-            in_memory = self._backend.in_memory
-            chain = OperatorChain(own, own_plan, subtask, router, self._attempt, in_memory)
+            chain = OperatorChain(own, own_plan, subtask, router, self._attempt, self._backend)
             task = make_task(chain)
             chain.open()
             self._tasks[plan.id, subtask] = task

@@ -71,7 +71,7 @@ class WindowScope:
         if handle is None:
             own = copy.copy(descriptor)
             own.name = f"{prefix}.{descriptor.name}"
-            handle = make_handle(own, self.current, self._clock, self._clock.state_in_memory)
+            handle = make_handle(own, self.current, self._clock, self._clock.map_handle)
             self._handles[prefix, descriptor.name] = handle
             self._asked.add(prefix)
             self.prefixes.add(prefix)
