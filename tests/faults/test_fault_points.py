@@ -1,7 +1,8 @@
 """Random kill -9 at every step of a commit, in slot, worker and driver (E42, E43).
 
 The result is that of a run nobody disturbed: nothing lost, nothing twice, in order per key. Seeds are 0 to
-MILLPOND_FAULT_SEEDS - 1 (1 if not set), every fourth without slots; bin/soak runs more.
+MILLPOND_FAULT_SEEDS - 1 (2 if not set), every fourth without slots, every other one with RocksDB; bin/soak
+runs more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from millpond.runtime.fault_points import POINTS
 from tests.faults.job_run import COUNTS, JobRun, delivered, in_order_of_keys, run_to_the_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
-SEEDS = range(int(os.environ.get("MILLPOND_FAULT_SEEDS", "1")))
+SEEDS = range(int(os.environ.get("MILLPOND_FAULT_SEEDS", "2")))
 DRIVER_POINTS = [point for point in POINTS if point.startswith("driver")]
 WORKER_POINTS = [point for point in POINTS if not point.startswith("driver")]
 LABELS = 3 * 128  # three keyed stages
@@ -50,8 +51,10 @@ def plan_faults(folder: Path, seed: int, slots: str) -> list[str]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_result_is_that_of_an_undisturbed_run(seed: int, tmp_path: Path, undisturbed: Path) -> None:
     slots = "off" if seed % 4 == 3 else "on"
+    backend = "hashmap" if seed % 2 else "rocksdb"
     planned = plan_faults(tmp_path, seed, slots)
-    drivers_killed = run_to_the_end(tmp_path, configuration={"millpond.slots": slots})
+    settings = {"millpond.slots": slots, "state.backend.type": backend}
+    drivers_killed = run_to_the_end(tmp_path, configuration=settings)
     assert drivers_killed >= 1, planned
     assert delivered(tmp_path) == delivered(undisturbed), planned
     assert in_order_of_keys(tmp_path) == in_order_of_keys(undisturbed), planned

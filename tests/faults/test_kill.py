@@ -62,8 +62,15 @@ def test_hung_slot_is_replaced(tmp_path: Path, undisturbed: dict[str, list[str]]
     assert delivered(tmp_path) == undisturbed
 
 
-def test_slots_killed_between_batches(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
-    run = JobRun(tmp_path)
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_slots_killed_between_batches(
+    backend: str, tmp_path: Path, undisturbed: dict[str, list[str]]
+) -> None:
+    """What was in them comes back from the log."""
+    local = tmp_path / "local"
+    local.mkdir()
+    settings = {"state.backend.type": backend, "state.backend.local-dir": str(local)}
+    run = JobRun(tmp_path, configuration=settings)
     for epoch in (1, 3):
         run.await_epoch(epoch)
         for pid in slots_of(tmp_path):
@@ -71,6 +78,7 @@ def test_slots_killed_between_batches(tmp_path: Path, undisturbed: dict[str, lis
     assert run.finish() == 0, run.output
     run.wait_until_nothing_runs()
     assert delivered(tmp_path) == undisturbed
+    assert list(local.iterdir()) == []
 
 
 def test_second_driver_is_refused_and_the_first_is_not_disturbed(

@@ -84,7 +84,12 @@ def test_jobs_go_on_from_savepoints(spark_environment: MakeEnvironment, tmp_path
     assert Savepoint.load(early).job_id == str(first.get_job_id())
 
     words.add("3", "b")
-    second = words.start(2, execution__state_recovery__path=early, parallelism__default=3)
+    second = words.start(
+        2,
+        execution__state_recovery__path=early,
+        parallelism__default=3,
+        state__backend__type="rocksdb",
+    )
     await_lines(words.out(2), "a 3", "b 2")  # what came after the savepoint comes again
     drained = second.stop_with_savepoint(True, str(savepoints)).result()
     assert {"a 3 in its hour", "b 2 in its hour"} <= set(delivered_lines(words.out(2)))
@@ -94,7 +99,10 @@ def test_jobs_go_on_from_savepoints(spark_environment: MakeEnvironment, tmp_path
     await_lines(words.out(3), "b 2")
     assert "a 3" not in delivered_lines(words.out(3))
     third.cancel().result()
-    assert Path(drained).exists()
+    words.add("4", "b")
+    fourth = words.start(4, execution__state_recovery__path=drained, state__backend__type="memory")
+    await_lines(words.out(4), "b 3")
+    fourth.cancel().result()
 
 
 def ask(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

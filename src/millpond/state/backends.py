@@ -10,7 +10,7 @@ from pathlib import Path
 from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.datastream.state_backend import BackendContext, StateBackend
-from millpond.errors import ProgramError
+from millpond.errors import MillpondError, ProgramError, SetupError
 from millpond.state.hash_backend import HashMapStateBackend, MemoryStateBackend
 from millpond.state.rocksdb_backend import RocksDBStateBackend, load_by_name, make_options
 
@@ -61,14 +61,28 @@ class OpenBackend:
         backend_type = settings.get(options.STATE_BACKEND.key, options.STATE_BACKEND.default)
         self.backend = backend_class(backend_type)()
         path = Path()
-        if not self.backend.in_memory:
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)  # of a slot that was killed
-                Path(folder).mkdir(parents=True, mode=0o700)
-            path = Path(folder or tempfile.mkdtemp(prefix="millpond-state-"))
-        self.backend.open(BackendContext(path, settings, memory_limit_mb))
+        try:
+            if not self.backend.in_memory:
+                path = _new_folder(folder)
+            self.backend.open(BackendContext(path, settings, memory_limit_mb))
+        except MillpondError:
+            raise
+        except Exception as problem:  # whatever a user's own backend raises
+            raise SetupError(
+                f"The state backend '{backend_type}' cannot be opened in {folder or path}: {problem}. "
+                f"{options.STATE_LOCAL_DIR.key} names another folder."
+            ) from problem
         # Also if nobody asks for it.
         self.close = weakref.finalize(self, _close, self.backend, path)
+
+
+def _new_folder(folder: str | None) -> Path:
+    if folder is None:
+        return Path(tempfile.mkdtemp(prefix="millpond-state-"))
+    shutil.rmtree(folder, ignore_errors=True)  # of a slot that was killed
+    path = Path(folder)
+    path.mkdir(parents=True, mode=0o700)
+    return path
 
 
 def _close(backend: StateBackend, folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.datastream.state_backend import BackendContext, OrderedStore, OrderedStoreBackend
-from millpond.errors import ProgramError, SetupError
+from millpond.errors import JobExecutionError, ProgramError, SetupError
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
 _STYLES = ("level", "universal", "fifo")
@@ -54,7 +54,13 @@ class RocksDBStore(OrderedStore):
             delete(key)
         for key, value in puts:
             put(key, value)
-        self._db.write(batch)
+        try:
+            self._db.write(batch)
+        except Exception as problem:  # rocksdict raises nothing more special
+            raise JobExecutionError(
+                f"RocksDB cannot write to {self._db.path()}: {problem}. If the disk is full, "
+                f"{options.STATE_LOCAL_DIR.key} names a folder on another one."
+            ) from problem
 
     def delete_range(self, start: bytes, end: bytes) -> None:
         if next(self.scan(start, end), None) is not None:

@@ -222,7 +222,8 @@ class JobHost:
             with _reset_on_failure(task):
                 rows, meta = self._run_task(task, KeyGroupState(number), number, frames, control)
                 return [*rows, meta_row(meta, _DRIVER_LABEL)] if meta else rows
-        where = f"state of operator '{task.chain.root.name}', key group {number}"
+        root = task.chain.root
+        where = f"state of operator '{root.name}' (uid '{root.plan.uid}'), key group {number}"
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
         state, head = changelog.load(
