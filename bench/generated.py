@@ -69,6 +69,11 @@ class _Counted(_Enumerator):
         super().__init__(splits)
         self._batches = list(batches)
 
+    def restore(self, position: int) -> None:
+        super().restore(position)
+        while self._batches and position > 0:
+            position -= self._batches.pop(0)
+
     def poll(self, max_records: int) -> list[SplitWork]:
         if not self._batches:
             return []

@@ -14,8 +14,11 @@ from millpond.common.types import Row
 from millpond.datastream import DataStream, KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from millpond.errors import MillpondError
+from millpond.savepoint import Savepoint
+from millpond.savepoint.reader import SavepointReader
+from millpond.state import stored_tables, stored_timers
 from millpond.testing import CUT
-from tests.unit.test_savepoint import go_on, run_and_save
+from tests.unit.test_savepoint import go_on, remember, run_and_save
 
 BACKENDS = ["hashmap", "rocksdb", "memory"]
 INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
@@ -160,3 +163,29 @@ def test_files_of_rocksdb_are_gone_when_the_job_is(tmp_path: Path, monkeypatch: 
         **{"state.backend.type": "rocksdb"},
     )  # fmt: skip
     assert [path.name for path in tmp_path.iterdir()] == ["savepoints"]
+
+
+def test_savepoint_of_a_large_key_group_is_written_and_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (stored_tables, stored_timers):
+        monkeypatch.setattr(module, "ENTRIES_AT_ONCE", 3)
+    more = [(f"user {number % 3}", f"name {number}", number) for number in range(30)]
+    settings = {"state.backend.type": "rocksdb", "pipeline.max-parallelism": 2}
+    elements = [*more[:20], CUT, *more[20:], CUT, ("user 0", "last", 40)]
+    _, path = run_and_save(remember, elements, tmp_path, **settings)
+    manifest = SavepointReader(path).manifest
+    (operator,) = manifest.operators
+    states = {state.name: state for state in operator.states}
+    assert len(states["seen"].file.groups) > len(set(states["seen"].file.groups))
+    assert (states["seen"].rows, states["seen"].keys) == (30, 3)
+    assert sorted(count for _, count in states["seen"].biggest) == [10, 10, 10]
+    assert {row["time"] for row in Savepoint.load(path).timers("remember")} >= {1029}
+    for reader in BACKENDS:
+        after = go_on(remember, elements, path, **{**settings, "state.backend.type": reader})
+        (last,) = [found for found in after if found[:2] == ("user 0", 11)]
+        assert sorted(last[2]) == sorted(
+            ["last", *(name for user, name, _ in more if user == "user 0")]
+        )
+        assert len(last[3]) == 11
+        assert sum(found[0] == "timer" for found in after) == 31

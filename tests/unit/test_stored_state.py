@@ -17,6 +17,7 @@ from millpond.datastream.state_backend import BackendContext, OrderedStore, Stat
 from millpond.runtime.task import changelog
 from millpond.runtime.task.changelog import CachedState, MemoryLogStore
 from millpond.runtime.task.codec import freeze
+from millpond.state import stored_tables, stored_timers
 from millpond.state.key_bytes import encode_key
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.rocksdb_backend import RocksDBStateBackend
@@ -86,9 +87,14 @@ def content(state: KeyGroupState) -> Any:
     batches=st.lists(st.tuples(st.lists(OPERATION, max_size=8), FATE), max_size=10),
     compact_bytes=st.sampled_from([40, 200, 1 << 20]),
     committed_early=st.booleans(),
+    piece=st.sampled_from([1, 2, 4096]),
 )
 def test_state_equals_the_model_whatever_happens_to_batches(
-    backend: StateBackend, batches: list[Any], compact_bytes: int, committed_early: bool
+    backend: StateBackend,
+    batches: list[Any],
+    compact_bytes: int,
+    committed_early: bool,
+    piece: int,
 ) -> None:
     def new_state() -> KeyGroupState:
         return KeyGroupState(0, backend.key_group(next(_operators), 0))
@@ -103,6 +109,9 @@ def test_state_equals_the_model_whatever_happens_to_batches(
 
     limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES
     changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = compact_bytes, 64
+    pieces = pytest.MonkeyPatch()
+    for module in (stored_tables, stored_timers):
+        pieces.setattr(module, "ENTRIES_AT_ONCE", piece)
     try:
         store, model = MemoryLogStore(), Model()
         workers: list[CachedState | None] = [None, None, None]
@@ -131,6 +140,7 @@ def test_state_equals_the_model_whatever_happens_to_batches(
         assert in_memory.table("v", StateKind.VALUE).data == model.values
     finally:
         changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = limits
+        pieces.undo()
 
 
 @settings(max_examples=150, deadline=None)

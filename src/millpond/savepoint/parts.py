@@ -1,9 +1,14 @@
 """The parts of a savepoint as tasks write them, in a staging folder: one file per key group (or subtask)
-of each stateful operator. The driver puts them together (`writer.py`)."""
+of each stateful operator. The driver puts them together (`writer.py`).
+
+A file has one or more pieces: its length (8 bytes, little endian), then a blob (`codec.py`).
+"""
 
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +19,7 @@ from millpond.savepoint.state_tables import Content, Schemas, columns_of, schema
 from millpond.state.key_group_state import KeyGroupState
 
 _SUFFIX = ".part"
+_LENGTH = struct.Struct("<Q")
 
 
 Part = tuple[int, int, int]  # operator, key group or subtask, size
@@ -24,18 +30,20 @@ def write_part(staging: str, operator_id: int, number: int, state: KeyGroupState
     written: a savepoint with a part missing must not pass for whole."""
     if state.is_empty():
         return None
-    content = state.snapshot()
-    schemas = {
-        name: schemas_of(state, name, columns) for name, columns in columns_of(content).items()
-    }
     folder = Path(staging) / str(operator_id)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{number:05d}{_SUFFIX}"
     aside = path.with_suffix(f".{os.getpid()}")
-    blob = codec.encode(BlobKind.SAVEPOINT_PART, (number, schemas, content))
-    aside.write_bytes(blob)
+    with aside.open("wb") as file:
+        for content in state.snapshot_parts():
+            columns = columns_of(content)
+            schemas = {name: schemas_of(state, name, own) for name, own in columns.items()}
+            blob = codec.encode(BlobKind.SAVEPOINT_PART, (number, schemas, content))
+            file.write(_LENGTH.pack(len(blob)))
+            file.write(blob)
+        size = file.tell()
     os.replace(aside, path)
-    return operator_id, number, len(blob)
+    return operator_id, number, size
 
 
 def check_parts(staging: Path, parts: list[Part]) -> None:
@@ -52,6 +60,10 @@ def list_parts(staging: Path, operator_id: int) -> list[Path]:
     return sorted((staging / str(operator_id)).glob(f"*{_SUFFIX}"))
 
 
-def read_part(path: Path) -> tuple[int, dict[str, Schemas], Content]:
-    part: tuple[Any, ...] = codec.decode(BlobKind.SAVEPOINT_PART, path.read_bytes(), str(path))
-    return part  # type: ignore[return-value]
+def read_part(path: Path) -> Iterator[tuple[int, dict[str, Schemas], Content]]:
+    """Its pieces, one after the other."""
+    with path.open("rb") as file:
+        while head := file.read(_LENGTH.size):
+            blob = file.read(*_LENGTH.unpack(head))
+            piece: tuple[Any, ...] = codec.decode(BlobKind.SAVEPOINT_PART, blob, str(path))
+            yield piece  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -40,18 +41,18 @@ class SavepointReader:
     def operator(self, uid: str) -> OperatorEntry | None:
         return next((own for own in self.manifest.operators if own.uid == uid), None)
 
-    def content(self, uid: str, number: int) -> Content | None:
-        """The state of a key group (or subtask), as KeyGroupState.apply takes it; None if it had none."""
+    def contents(self, uid: str, number: int) -> Iterator[Content]:
+        """The state of a key group (or subtask) in pieces, as KeyGroupState.apply takes them; none if it had
+        none."""
         operator = self.operator(uid)
-        if operator is None:
-            return None
-        states, types = {}, {}
-        for state in operator.states:
-            if number in state.file.groups:
-                table = self._file(state).read_row_group(state.file.groups.index(number))
-                states[state.name] = (state.kind, to_columns(table, state.schemas))
-                types[state.name] = state.types
-        return to_content(states, types) if states else None
+        for state in () if operator is None else operator.states:
+            if number not in state.file.groups:
+                continue
+            file, types = self._file(state), {state.name: state.types}
+            for position, owner in enumerate(state.file.groups):
+                if owner == number:
+                    columns = to_columns(file.read_row_group(position), state.schemas)
+                    yield to_content({state.name: (state.kind, columns)}, types)
 
     def subtask_content(self, uid: str, subtask: int, parallelism: int) -> Content | None:
         """The state of a subtask of an operator without keys, which may have had another number of them:
@@ -63,13 +64,13 @@ class SavepointReader:
         types = {state.name: state.types for state in operator.states}
         for state in operator.states:
             file = self._file(state)
-            parts = {
-                number: to_columns(file.read_row_group(position), state.schemas)
-                for position, number in enumerate(state.file.groups)
-            }
-            columns = _of_subtask(state.name, parts, subtask, operator.parallelism, parallelism)
-            if columns is not None and columns["key"]:
-                states[state.name] = (state.kind, columns)
+            parts: dict[int, Columns] = {}
+            for position, number in enumerate(state.file.groups):
+                columns = to_columns(file.read_row_group(position), state.schemas)
+                parts[number] = _joined(parts[number], columns) if number in parts else columns
+            own = _of_subtask(state.name, parts, subtask, operator.parallelism, parallelism)
+            if own is not None and own["key"]:
+                states[state.name] = (state.kind, own)
         return to_content(states, types) if states else None
 
     def table(self, uid: str, name: str) -> pyarrow.Table:
@@ -96,6 +97,10 @@ class SavepointReader:
             raise SavepointError(
                 f"{self.path / state.file.path} cannot be read: {problem}"
             ) from None
+
+
+def _joined(first: Columns, second: Columns) -> Columns:
+    return {name: values + second[name] for name, values in first.items()}
 
 
 def _of_subtask(

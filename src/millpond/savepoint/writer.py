@@ -9,6 +9,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,8 @@ def _write_operator(
 ) -> OperatorEntry:
     parts = list_parts(staging, operator.id)
     schemas: dict[_Form, Schemas] = {}
-    for path in parts:  # once for the types, once for the content: one part at a time in memory
-        _, own, content = read_part(path)
+    # Once for the types, once for the content: one piece at a time in memory.
+    for _, own, content in chain.from_iterable(map(read_part, parts)):
         for name, found in own.items():
             form = _form_of(name, content)
             schemas[form] = joined_schemas(schemas[form], found) if form in schemas else found
@@ -113,8 +114,7 @@ def _write_operator(
         form: StateFile(folder, state_path(operator.id, operator.uid, number), form[0], schema)
         for number, (form, schema) in enumerate(sorted(schemas.items()))
     }
-    for path in parts:
-        number, _, content = read_part(path)
+    for number, _, content in chain.from_iterable(map(read_part, parts)):
         for name, columns in columns_of(content).items():
             form = _form_of(name, content)
             files[form].add(number, form[1], columns)
@@ -149,7 +149,7 @@ def state_path(operator: int, uid: str, number: int) -> str:
 
 
 class StateFile:
-    """One state of all key groups: a row group for each."""
+    """One state of all key groups: one or more row groups for each, one after the other."""
 
     def __init__(self, folder: Path, path: str, name: str, schemas: Schemas) -> None:
         self._folder = folder
@@ -162,6 +162,7 @@ class StateFile:
         self._groups: list[int] = []
         self._rows = 0
         self._keys = 0
+        self._rows_of: Counter[Any] = Counter()  # key -> its rows, in the key group that is written
         self._biggest: Counter[str] = Counter()
 
     def add(self, number: int, kind: str, columns: dict[str, list[Any]]) -> None:
@@ -172,15 +173,22 @@ class StateFile:
             )
         self._writer.write_table(table, row_group_size=max(1, table.num_rows))
         self._kind = kind
+        if self._groups and self._groups[-1] != number:
+            self._count_keys()
         self._groups.append(number)
         self._rows += table.num_rows
-        rows_of = Counter(columns.get("key", ()))
-        self._keys += len(rows_of)
-        for key, count in rows_of.most_common(_BIGGEST):
+        self._rows_of.update(columns.get("key", ()))
+
+    def _count_keys(self) -> None:
+        """A key group is complete."""
+        self._keys += len(self._rows_of)
+        for key, count in self._rows_of.most_common(_BIGGEST):
             self._biggest[repr(key)] = count
         self._biggest = Counter(dict(self._biggest.most_common(_BIGGEST)))
+        self._rows_of.clear()
 
     def close(self) -> StateEntry:
+        self._count_keys()
         self._writer.close()
         file: FileEntry = describe_file(self._folder, self._path, self._groups)
         biggest = [(key, count) for key, count in self._biggest.most_common() if count > 1]

@@ -9,6 +9,7 @@ from millpond.datastream.state import MapStateDescriptor, StateDescriptor, State
 from millpond.datastream.state_backend import KeyGroupStorage
 from millpond.errors import IncompatibleCheckpointError, TypeMismatchError
 from millpond.runtime.task.codec import thaw
+from millpond.runtime.task.columns import encode_list
 from millpond.runtime.task.timers import Timers
 from millpond.state.column_table import ColumnTable
 from millpond.state.evolution import CannotBecome, at_rest_converter, type_text
@@ -23,6 +24,7 @@ COLUMNS = "_columns"  # the name of the one table of a column function
 # What every key group (or subtask) has of it is little, or made of arrays.
 _ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
 _MEMORY = HashKeyGroup()
+_NO_TIMERS = (encode_list([]), encode_list([]))
 
 
 class KeyGroupState:
@@ -178,6 +180,27 @@ class KeyGroupState:
             "event": self.event_timers.snapshot(),
             "processing": self.processing_timers.snapshot(),
         }
+
+    def snapshot_parts(self) -> Iterator[dict[str, Any]]:
+        """The same in pieces: the first as a snapshot, the others as changes that follow it."""
+        pieces = {n: t.snapshot_parts() for n, t in self.tables.items() if not t.is_empty()}
+        domains = {
+            "event": self.event_timers.snapshot_parts(),
+            "processing": self.processing_timers.snapshot_parts(),
+        }
+        yield {
+            "states": {name: (self._kind_text(name), next(own)) for name, own in pieces.items()},
+            "types": {name: self.types[name] for name in pieces if name in self.types},
+            **{domain: next(timers) for domain, timers in domains.items()},
+        }
+        nothing = {"states": {}, "types": {}, "event": _NO_TIMERS, "processing": _NO_TIMERS}
+        for name, rest in pieces.items():
+            types = {name: self.types[name]} if name in self.types else {}
+            for piece in rest:
+                yield nothing | {"states": {name: (self._kind_text(name), piece)}, "types": types}
+        for domain, timers in domains.items():
+            for some in timers:
+                yield nothing | {domain: some}
 
     def apply(self, content: dict[str, Any]) -> None:
         """Take over a snapshot (into an empty state) or one batch's changes."""

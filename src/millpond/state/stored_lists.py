@@ -26,16 +26,21 @@ class StoredListTable(StoredTable, ListTable):
 
     def get(self, key: Any, default: Any = None) -> Any:
         is_all, added = self._waiting.get(key, (False, []))
-        elements = added if is_all else [*self._stored(key), *added]
-        return elements or default
+        if is_all:
+            return added or default
+        if key not in self._known:
+            self._known[key] = self._stored(key)
+        return [*self._known[key], *added] or default
+
+    def _read(self, key: Any) -> list[Any]:
+        """As `get`, but not to be remembered."""
+        is_all, added = self._waiting.get(key, (False, []))
+        return added if is_all else [*self._stored(key), *added]
 
     def _stored(self, key: Any) -> list[Any]:
-        known = self._known.get(key)
-        if known is None:
-            place = self._prefix + encode_key(key)
-            chunks = [_elements(data) for _, data in self._store.scan(place, after(place))]
-            known = self._known[key] = list(chain.from_iterable(chunks))
-        return known
+        place = self._prefix + encode_key(key)
+        chunks = [_elements(data) for _, data in self._store.scan(place, after(place))]
+        return list(chain.from_iterable(chunks))
 
     def __contains__(self, key: Any) -> bool:
         return bool(self.get(key))
@@ -87,12 +92,19 @@ class StoredListTable(StoredTable, ListTable):
         appended = [not is_all for is_all, _ in self._waiting.values()]
         return self._encoded(list(self._waiting), appended, [e for _, e in self._waiting.values()])
 
-    def snapshot(self) -> tuple[Any, ...]:
-        keys = list(self)
-        known, self._known = self._known, {}
-        encoded = self._encoded(keys, [False] * len(keys), [self[key] for key in keys])
-        self._known = known
-        return encoded
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+        keys: list[Any] = []
+        lists: list[list[Any]] = []
+        elements = 0
+        for key in self:
+            keys.append(key)
+            lists.append(self._read(key))
+            elements += len(lists[-1])
+            if elements >= size:
+                yield self._encoded(keys, [False] * len(keys), lists)
+                keys, lists, elements = [], [], 0
+        if keys or not elements:
+            yield self._encoded(keys, [False] * len(keys), lists)
 
     @staticmethod
     def _encoded(keys: list[Any], appended: list[bool], lists: list[list[Any]]) -> tuple[Any, ...]:

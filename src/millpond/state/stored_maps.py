@@ -192,7 +192,7 @@ class StoredMapTable(StoredTable, MapTable):
                 counts.append(len(entries) - before)
         return _encoded(keys, counts, entries, values, gone)
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
         waiting = {
             own.prefix + encode_key(entry): (key, entry, own.known[entry])
             for key, own in self._owners.items()
@@ -212,6 +212,9 @@ class StoredMapTable(StoredTable, MapTable):
                 key, entry, value = owner, decode_key(place, len(own_prefix))[0], unpack(data)
             else:
                 (key, entry), value = self._place_of(place, data), unpack(data)
+            if len(entries) == size:
+                yield _encoded(keys, counts, entries, values, [])
+                keys, counts, entries, values, own_prefix = [], [], [], [], b""
             if not own_prefix or not place.startswith(own_prefix):
                 owner, own_prefix = key, self._prefix + encode_key(key)
                 keys.append(key)
@@ -219,7 +222,7 @@ class StoredMapTable(StoredTable, MapTable):
             counts[-1] += 1
             entries.append(entry)
             values.append(value)
-        return _encoded(keys, counts, entries, values, [])
+        yield _encoded(keys, counts, entries, values, [])
 
     def _take_over(self, *columns: list[Any]) -> None:
         keys, counts, entries, values, gone, _ = columns

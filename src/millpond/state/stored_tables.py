@@ -10,6 +10,7 @@ until the batch is over: functions mostly read a key more than once.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -23,6 +24,7 @@ from millpond.state.tables import MISSING, DataTable, ValueTable
 
 UNKNOWN = object()
 _KEYS_AT_ONCE = 256
+ENTRIES_AT_ONCE = 4096  # in a piece of a snapshot
 Writes = tuple[list[tuple[bytes, bytes]], list[bytes]]  # what to put, what to delete
 
 
@@ -98,6 +100,17 @@ class StoredTable(DataTable):
                 return
             start = some[-1][0] + b"\x00"
 
+    def snapshot(self) -> tuple[Any, ...]:
+        (everything,) = self._pieces(sys.maxsize)
+        return everything
+
+    def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+        return self._pieces(ENTRIES_AT_ONCE)
+
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+        """Of about so many entries, at least one piece."""
+        raise NotImplementedError
+
     def apply(self, changes: tuple[Any, ...]) -> None:
         self._take_over(*map(decode_list, changes))
         self.commit()
@@ -172,13 +185,15 @@ class StoredValueTable(StoredTable, ValueTable):
         keys = [key for key in self._changed if known[key] is not MISSING]
         return encode_list(keys), encode_list([known[key] for key in keys]), encode_list(gone)
 
-    def snapshot(self) -> tuple[Any, ...]:
-        keys: list[Any] = []
-        values: list[Any] = []
-        for key, value in self.items():
-            keys.append(key)
-            values.append(value)
-        return encode_list(keys), encode_list(values), encode_list([])
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+        items = self.items()
+        some = list(islice(items, size))
+        while True:
+            keys, values = [key for key, _ in some], [value for _, value in some]
+            yield encode_list(keys), encode_list(values), encode_list([])
+            some = list(islice(items, size))
+            if not some:
+                return
 
     def _take_over(self, *columns: list[Any]) -> None:
         keys, values, gone = columns

@@ -9,14 +9,17 @@ of the store that was passed is ever scanned again: what was deleted there would
 from __future__ import annotations
 
 import heapq
+import sys
 from collections import deque
-from itertools import islice
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import Any
 
 from millpond.datastream.state_backend import OrderedStore
 from millpond.runtime.task.columns import decode_list, encode_list
 from millpond.runtime.task.timers import NEVER_MS, TimerId, Timers
 from millpond.state.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
+from millpond.state.stored_tables import ENTRIES_AT_ONCE
 from millpond.state.stored_values import kept_key, pack_with_key
 
 _AT_ONCE = 512
@@ -143,11 +146,26 @@ class StoredTimers(Timers):
         return encode_list(list(self._gone)), encode_list(list(self._came))
 
     def snapshot(self) -> tuple[Any, ...]:
+        (everything,) = self._pieces(sys.maxsize)
+        return everything
+
+    def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+        return self._pieces(ENTRIES_AT_ONCE)
+
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
         stored = (
             _timer(self._prefix, *found) for found in self._store.scan(self._prefix, self._end)
         )
-        timers = [timer for timer in stored if timer not in self._gone and timer not in self._came]
-        return encode_list([]), encode_list([*timers, *self._came])
+        timers = chain(
+            (timer for timer in stored if timer not in self._gone and timer not in self._came),
+            list(self._came),
+        )
+        some = list(islice(timers, size))
+        while True:
+            yield encode_list([]), encode_list(some)
+            some = list(islice(timers, size))
+            if not some:
+                return
 
     def apply(self, changes: tuple[Any, ...]) -> None:
         gone, came = changes

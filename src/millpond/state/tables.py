@@ -42,6 +42,10 @@ class StateTable(ABC):
     def snapshot(self) -> Any:
         """Everything, in the form of changes to an empty table."""
 
+    def snapshot_parts(self) -> Iterator[Any]:
+        """The same in pieces, at least one, to be taken one after the other: none should be very large."""
+        yield self.snapshot()
+
     @abstractmethod
     def commit(self) -> None: ...
 

@@ -1,6 +1,7 @@
 """The log of one key group: the truth its in-memory state is a cache of.
 
-    rows   snapshot (one or more rows), then one change per batch (one or more rows each)
+    rows   snapshot (one or more rows; a large one as a snapshot and changes that belong to it), then one
+           change per batch (one or more rows each)
     head   names the newest version and which rows are valid
 
 A batch reads the head, appends a change and writes the head: cost grows with what changed (E41).
@@ -180,8 +181,11 @@ def append(
         new_head = LogHead(head.version + 1, token, history=history)
     elif _is_due_for_compaction(head, state.key_group):
         state.clean_all()
-        snapshot = codec.encode(BlobKind.SNAPSHOT, state.snapshot())
-        next_row = _write_chunks(store, head.next_row, snapshot)
+        kind, next_row, snapshot_bytes = BlobKind.SNAPSHOT, head.next_row, 0
+        for content in state.snapshot_parts():
+            blob = codec.encode(kind, content)
+            kind, next_row = BlobKind.CHANGE, _write_chunks(store, next_row, blob)
+            snapshot_bytes += len(blob)
         for row in range(head.first_row, head.next_row):
             store.delete_row(row)
         new_head = LogHead(
@@ -190,7 +194,7 @@ def append(
             first_row=head.next_row,
             change_row=next_row,
             next_row=next_row,
-            snapshot_bytes=len(snapshot),
+            snapshot_bytes=snapshot_bytes,
             history=history,
         )
     else:

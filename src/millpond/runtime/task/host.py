@@ -51,6 +51,7 @@ from millpond.runtime.task.timers import earliest
 from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.savepoint.parts import write_part
 from millpond.savepoint.reader import SavepointReader
+from millpond.savepoint.state_tables import Content
 from millpond.state.backends import OpenBackend
 from millpond.state.key_group_state import KeyGroupState
 
@@ -267,11 +268,13 @@ class JobHost:
         """What a savepoint has for a key group (or subtask) that has no log yet."""
         assert self._savepoint is not None
         uid = self.plan.operators[plan.root].uid
+        contents: Iterable[Content]
         if plan.keyed:
-            content = self._savepoint.content(uid, number)
+            contents = self._savepoint.contents(uid, number)
         else:
             content = self._savepoint.subtask_content(uid, number, plan.parallelism)
-        if content is not None:
+            contents = () if content is None else [content]
+        for content in contents:
             state.apply(content)
             state.is_restored = True
 

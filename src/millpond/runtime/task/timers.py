@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any
 
@@ -47,7 +48,12 @@ class Timers(ABC):
         """(those that are gone, those that came), since the last commit."""
 
     @abstractmethod
-    def snapshot(self) -> tuple[Any, ...]: ...
+    def snapshot(self) -> tuple[Any, ...]:
+        """All, in the form of changes."""
+
+    def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+        """The same in pieces, at least one."""
+        yield self.snapshot()
 
     @abstractmethod
     def apply(self, changes: tuple[Any, ...]) -> None: ...
