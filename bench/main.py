@@ -3,6 +3,7 @@
 bin/bench capping            frequency capping, all systems in turn (about half an hour)
 bin/bench capping --quick    Millpond and Flink in Java, one run each
 bin/bench windows            tumbling, sliding and session windows beside Flink in Java and plain Spark
+bin/bench state              state larger than memory: speed beside Flink's RocksDB, checkpoints, restore
 bin/bench latency            from source to sink at a fixed rate
 bin/bench state-size         cost of a batch against the size of the state
 bin/bench scaling            one core and two
@@ -32,6 +33,7 @@ def main() -> None:
             "capping",
             "windows",
             "latency",
+            "state",
             "state-size",
             "scaling",
             "start-up",
@@ -40,6 +42,7 @@ def main() -> None:
     )
     parser.add_argument("--views", type=int, default=2_000_000)
     parser.add_argument("--users", type=int, default=200_000)
+    parser.add_argument("--entries", type=int, default=10_000_000, help="of state")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", help="comma-separated systems of capping, or kinds of windows")
     parser.add_argument("--quick", action="store_true")
@@ -63,6 +66,12 @@ def main() -> None:
         from bench import latency
 
         report.save("latency", latency.measure(), folder)
+    elif options.what == "state":
+        from bench.state import side_by_side as state
+
+        measured = state.measure(options.entries, folder / "workshop")
+        report.save("state", measured, folder)
+        print(f"{report.machine()}\n\n{state.table(measured)}\n")
     elif options.what == "state-size":
         from bench import state_size
 

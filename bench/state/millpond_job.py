@@ -73,26 +73,22 @@ def main(settings: dict[str, Any]) -> None:
     )
     watch = SlotMemory(settings["configuration"]["execution.checkpointing.dir"])
     watch.start()
-    started = time.monotonic()
     client = environment.execute_async("state")
-    seen = 0
-    savepoint = settings.get("savepoint_after")
+    seen, stop_after = settings["first_batch"], settings["stop_after"]
     while not client.get_job_status().result().is_terminal_state():
-        records = client.get_checkpoints()
-        for record in records:
+        for record in client.get_checkpoints():
             if record["id"] >= seen:
                 seen = record["id"] + 1
-                since_s = time.monotonic() - started
-                report(batch=record["id"], at_s=since_s, slots_mb=watch.peak_mb, **record)
-        if savepoint is not None and seen >= savepoint:
-            asked = time.monotonic()
-            path = client.trigger_savepoint(settings["savepoints"]).result()
-            size_bytes = sum(f.stat().st_size for f in Path(path).rglob("*") if f.is_file())
-            report(savepoint=path, seconds=time.monotonic() - asked, bytes=size_bytes)
-            savepoint = None
+                report(batch=record["id"], slots_mb=watch.peak_mb, **record)
+        if seen >= stop_after:
+            if settings["savepoints"]:
+                asked = time.monotonic()
+                path = client.trigger_savepoint(settings["savepoints"]).result()
+                report(savepoint=path, seconds=time.monotonic() - asked, slots_mb=watch.peak_mb)
             client.cancel().result()
-        time.sleep(0.02)
-    report(seconds=time.monotonic() - started, slots_mb=watch.peak_mb)
+            return
+        time.sleep(0.01)
+    client.get_job_execution_result().result()  # says why it ended so early
 
 
 def report(**content: Any) -> None:
