@@ -165,11 +165,10 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
             for what in (
                 "aligned_checkpoint_timeout",
                 "alignment_timeout",
-                "checkpoint_timeout",
-                "max_concurrent_checkpoints",
                 "tolerable_checkpoint_failure_number",
             )
-        ],
+        ]
+        + ["set_max_concurrent_checkpoints"],
         _CHECKPOINTS,
     ),
     "StreamExecutionEnvironment": {

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from millpond.common import Duration, Encoder, JobStatus, Time, Types, WatermarkStrategy
+from millpond.common import (
+    Duration,
+    Encoder,
+    JobStatus,
+    RestartStrategies,
+    Time,
+    Types,
+    WatermarkStrategy,
+)
 from millpond.datastream import (
     ExternalizedCheckpointRetention,
     KeyedProcessFunction,
@@ -36,6 +44,7 @@ from millpond.errors import (
 )
 from millpond.runtime.spark.session import get_session
 from millpond.runtime.task.labels import make_label, spark_hash
+from millpond.testing import CUT, MarkedSource
 from tests.conftest import MakeEnvironment, delivered_lines
 from tests.programs.catalogue import three_stages
 
@@ -506,3 +515,55 @@ def test_jobs_of_one_process_run_side_by_side(spark_environment: MakeEnvironment
     for thread in threads:
         thread.join()
     assert results == {0: [1, 3, 6], 1: [1, 3, 6]}
+
+
+class _StuckOnce(MapFunction):
+    """Never comes back from the first call."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def map(self, value: int) -> int:
+        if value == 3 and not self._mark.exists():
+            self._mark.touch()
+            time.sleep(600)
+        return value
+
+
+def test_batch_that_takes_too_long_is_given_up_and_run_again(
+    spark_environment: MakeEnvironment, tmp_path: Path
+) -> None:
+    """E40: execution.checkpointing.timeout."""
+    environment = spark_environment()
+    environment.get_checkpoint_config().set_checkpoint_timeout(10_000)
+    assert environment.get_checkpoint_config().get_checkpoint_timeout() == 10_000
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    numbers = environment.from_collection(list(range(6)))
+    results = numbers.map(_StuckOnce(tmp_path / "mark")).execute_and_collect()
+    assert sorted(results) == list(range(6))
+    assert (tmp_path / "mark").exists()
+
+
+def test_batch_that_takes_too_long_is_named(
+    spark_environment: MakeEnvironment, tmp_path: Path
+) -> None:
+    environment = spark_environment(execution__checkpointing__timeout=3000)
+    numbers = environment.from_collection(list(range(6)))
+    with pytest.raises(JobExecutionError, match="Batch 0 was not complete after 3000 ms"):
+        list(numbers.map(_StuckOnce(tmp_path / "mark")).execute_and_collect())
+
+
+def test_job_folder_keeps_as_many_checkpoints_as_it_is_told(
+    spark_environment: MakeEnvironment, tmp_path: Path
+) -> None:
+    environment = spark_environment(
+        execution__checkpointing__dir=str(tmp_path),
+        execution__checkpointing__num_retained=3,
+        millpond__checkpoint__retain_on_finish=True,
+    )
+    records = [item for number in range(12) for item in (number, CUT)]
+    stream = environment._source(MarkedSource(records), "records", None)
+    assert len(list(stream.key_by(lambda n: n).max(0).execute_and_collect("kept"))) == 12
+    epochs = sorted(int(path.stem) for path in (tmp_path / "kept" / "epochs").iterdir())
+    assert 3 <= len(epochs) <= 5
+    assert epochs[-1] >= 11

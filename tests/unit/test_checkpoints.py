@@ -9,6 +9,7 @@ import pytest
 
 from millpond.common import RestartStrategies, Types
 from millpond.datastream import (
+    CheckpointingMode,
     CheckpointListener,
     ExternalizedCheckpointRetention,
     KeyedProcessFunction,
@@ -121,3 +122,11 @@ def test_functions_hear_of_batches_that_run_again(monkeypatch: pytest.MonkeyPatc
     _, results = counted(["a"], Aborted())
     (found,) = results.execute_and_collect()
     assert ("aborted", 0) in found[1]
+
+
+def test_every_mode_gives_exactly_once() -> None:
+    environment = direct_environment()
+    config = environment.enable_checkpointing(1000, CheckpointingMode.AT_LEAST_ONCE)
+    assert config.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
+    assert config.get_checkpoint_config().get_max_concurrent_checkpoints() == 1
+    assert sum(environment.from_collection([1, 2, 3]).execute_and_collect()) == 6

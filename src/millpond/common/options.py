@@ -73,6 +73,16 @@ MIN_PAUSE_MS = Option(
     0,
     "least time between the end of a batch and the next, in ms",
 )
+CHECKPOINT_TIMEOUT_MS = Option(
+    "execution.checkpointing.timeout",
+    0,
+    "a batch that takes longer than so many ms is given up, as if it had failed; 0: none is",
+)
+CHECKPOINTS_KEPT = Option(
+    "execution.checkpointing.num-retained",
+    10,
+    "how many of the newest checkpoints a job folder keeps",
+)
 SAVEPOINT_DIR = Option(
     "execution.checkpointing.savepoint-dir", None, "folder for savepoints if none is named"
 )

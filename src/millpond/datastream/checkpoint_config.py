@@ -10,7 +10,6 @@ from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.datastream.checkpointing_mode import CheckpointingMode
 from millpond.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
-from millpond.errors import UnsupportedFeatureError
 from millpond.missing import MissingMethods
 
 _INTERVAL = "execution.checkpointing.interval"
@@ -28,11 +27,8 @@ class CheckpointConfig(MissingMethods):
         return CheckpointingMode[self._configuration.get_string(_MODE, "EXACTLY_ONCE")]
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        if checkpointing_mode is not CheckpointingMode.EXACTLY_ONCE:
-            raise UnsupportedFeatureError(
-                "CheckpointingMode.AT_LEAST_ONCE is not there yet; Millpond always gives "
-                "EXACTLY_ONCE, which is stronger."
-            )
+        """With AT_LEAST_ONCE, too, state sees every record exactly once: there is nothing to wait for that
+        could be left out."""
         self._configuration.set_string(_MODE, checkpointing_mode.name)
         return self
 
@@ -47,6 +43,18 @@ class CheckpointConfig(MissingMethods):
         """The folder for durable state, as `execution.checkpointing.dir`."""
         self._configuration.set_string(options.CHECKPOINT_DIR.key, checkpoint_path)
         return self
+
+    def get_checkpoint_timeout(self) -> int:
+        return int(options.CHECKPOINT_TIMEOUT_MS.read(self._configuration))
+
+    def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
+        """Milliseconds after which a batch is given up, as if it had failed; 0: never."""
+        self._configuration.set_integer(options.CHECKPOINT_TIMEOUT_MS.key, checkpoint_timeout)
+        return self
+
+    def get_max_concurrent_checkpoints(self) -> int:
+        """Batches run one after the other."""
+        return 1
 
     def get_min_pause_between_checkpoints(self) -> int:
         return int(options.MIN_PAUSE_MS.read(self._configuration))

@@ -34,7 +34,7 @@ from millpond.runtime.task import codec
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.codec import BlobKind
 
-_KEPT_BATCHES = 10
+_LEAST_KEPT = 2  # the newest may have to be run again, from the one before it
 
 
 def folder_name(job_name: str) -> str:
@@ -46,6 +46,7 @@ class JobFolder:
     def __init__(self, path: Path, temporary: bool) -> None:
         self.path = path
         self.temporary = temporary
+        self.kept_batches = 10
         self._lock: int | None = None
 
     @staticmethod
@@ -163,7 +164,7 @@ class JobFolder:
 
     def drop_batches_before(self, epoch: int) -> None:
         """Forget batches that can never run again."""
-        limit = epoch - _KEPT_BATCHES
+        limit = epoch - max(self.kept_batches, _LEAST_KEPT)
         for path in [*(self.path / "plans").iterdir(), *(self.path / "epochs").iterdir()]:
             number = re.match(r"\d+", path.name)
             if number is not None and int(number.group()) < limit:

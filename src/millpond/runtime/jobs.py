@@ -86,6 +86,7 @@ def plan_job(
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
         "job_id": JobID().__str__(),
+        "checkpoint_timeout_ms": options.CHECKPOINT_TIMEOUT_MS.read(configuration),
         "min_pause_ms": options.MIN_PAUSE_MS.read(configuration),
         "state_backend": backend_settings(configuration),
         "savepoint_dir": options.SAVEPOINT_DIR.read(configuration),

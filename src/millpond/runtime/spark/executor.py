@@ -18,6 +18,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from millpond.common import options
@@ -71,6 +72,10 @@ class SparkExecutors:
     def attempt(self, number: int) -> SparkExecutor:
         if self._folder is None:
             self._folder = JobFolder.open(self._checkpoint_dir, self._plan.name)
+            kept: int = options.CHECKPOINTS_KEPT.read(self._configuration)
+            if kept < 1:
+                raise ProgramError(f"{options.CHECKPOINTS_KEPT.key} must be 1 or more, not {kept}.")
+            self._folder.kept_batches = kept
         identity = self._folder.check_identity(checkpoint_identity(self._plan))
         self._plan.settings["job_id"] = identity["job id"]
         if identity.get("savepoint") is not None:
@@ -136,6 +141,7 @@ class SparkExecutor:
         self._worker_sinks = has_worker_sinks(plan)
         self._sinks_in_place = sinks_stay_where_records_are(plan)
         self._failure: BaseException | None = None
+        self._query: Future[Any] = Future()
 
     def cancel(self) -> None:
         self.coordinator.cancel()
@@ -163,10 +169,11 @@ class SparkExecutor:
     def _run_query(self) -> None:
         from pyspark.errors import PySparkException
 
-        session = job_session(self._session, self._plan.parallelism)
+        session = job_session(self._session, self._plan.parallelism, self._folder.kept_batches)
         waker = threading.Thread(target=self._wake_workers, args=(session,), daemon=True)
         waker.start()
         query = self._start_query(session)
+        self._query.set_result(query)
         try:
             query.awaitTermination()
         except PySparkException as problem:
@@ -224,14 +231,36 @@ class SparkExecutor:
             fault_points.reach("driver before plan")
             self.coordinator.plan(epoch)
             fault_points.reach("driver after plan")
-            rows = self._collect_rows(frame, epoch)
+            with self._time_limit(epoch):
+                rows = self._collect_rows(frame, epoch)
             fault_points.reach("driver before complete")
             self.coordinator.complete(epoch, rows)
             fault_points.reach("driver after complete")
         except BaseException as problem:
-            self._failure = problem
+            self._failure = self._failure or problem
             # Spark only needs to know that it ended; long texts make its error handling overflow.
             raise RuntimeError("millpond: batch ended") from None
+
+    @contextlib.contextmanager
+    def _time_limit(self, epoch: int) -> Iterator[None]:
+        limit_ms: int = self._plan.settings["checkpoint_timeout_ms"]
+        if not limit_ms:
+            yield
+            return
+        timer = threading.Timer(limit_ms / 1000, self._give_up, (epoch, limit_ms))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self, epoch: int, limit_ms: int) -> None:
+        self._failure = JobExecutionError(
+            f"Batch {epoch} was not complete after {limit_ms} ms ({options.CHECKPOINT_TIMEOUT_MS.key}) and "
+            "was given up. If it has too much to do: millpond.batch.max-records, or a longer time."
+        )
+        self._query.result().stop()
 
     def _collect_rows(self, frame: Any, epoch: int) -> list[Row]:
         if self._worker_sinks:

@@ -38,7 +38,6 @@ _SETTINGS = {
     # and for each of its checksums. Our blobs have checksums of their own (codec.py).
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
     "spark.ui.enabled": "false",
@@ -80,12 +79,14 @@ def get_session(configuration: Configuration) -> Any:
         return SparkSession.builder.getOrCreate() if running else _start_session(configuration)
 
 
-def job_session(session: Any, parallelism: int) -> Any:
+def job_session(session: Any, parallelism: int, kept_batches: int) -> Any:
     """A session for one job: its settings change neither the user's session nor another job's."""
     own = session.newSession()
     for key, value in _SETTINGS.items():
         if key.startswith("spark.sql."):
             own.conf.set(key, value)
+    # More than the job folder keeps: what is there can be used.
+    own.conf.set("spark.sql.streaming.minBatchesToRetain", str(2 * kept_batches))
     # State partitions are fixed by the first batch of a query.
     own.conf.set("spark.sql.shuffle.partitions", str(parallelism))
     return own
