@@ -10,10 +10,12 @@ from collections import namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.common.types import Row, RowKind
 from millpond.state.key_bytes import after, decode_key, encode_key, is_exact
 
 Point = namedtuple("Point", "x y")
@@ -55,6 +57,21 @@ KEYS = st.recursive(
     ),
     max_leaves=4,
 )
+
+
+UUID = uuid.uuid1()
+ODD = [
+    *(3, numpy.int64(3), numpy.int32(4), numpy.float64(3.0), numpy.bool_(True), numpy.str_("x")),
+    *("x", True, UUID, uuid.UUID(str(UUID))),
+    *(Row(1), Row(2), Row(a=1), Row(b=1), Row(a=1, b=2), (1,)),
+    Row.of_kind(RowKind.DELETE, 1),
+]
+
+
+@pytest.mark.parametrize("first", ODD, ids=repr)
+@pytest.mark.parametrize("second", ODD, ids=repr)
+def test_odd_keys_are_one_key_if_their_bytes_are_equal(first: Any, second: Any) -> None:
+    assert (encode_key(first) == encode_key(second)) == (len({first, second}) == 1)
 
 
 @settings(max_examples=500)

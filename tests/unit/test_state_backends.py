@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
-from millpond.common import RestartStrategies, Types, WatermarkStrategy
+from millpond.common import RestartStrategies, Time, Types, WatermarkStrategy
 from millpond.datastream import DataStream, KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import MapStateDescriptor
 from millpond.datastream.state_backend import BackendContext
+from millpond.datastream.window import SlidingEventTimeWindows
 from millpond.errors import MillpondError, ProgramError, SetupError, StateLostError
 from millpond.runtime.task import changelog
 from millpond.runtime.task.changelog import MemoryLogStore
@@ -167,3 +169,38 @@ def test_backend_that_cannot_open_its_store_says_where(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(MillpondError, match=str(tmp_path / "file" / "state")):
         OpenBackend({"state.backend.type": "rocksdb"}, str(tmp_path / "file" / "state"))
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+@pytest.mark.parametrize("size_s", [60, 600], ids=["tumbling", "sliding"])
+def test_windows_come_in_the_same_order_however_batches_are_cut(backend: str, size_s: int) -> None:
+    def windowed(stream: DataStream) -> DataStream:
+        keyed = stream.map(lambda record: (record[0], 1)).key_by(lambda pair: pair[0])
+        window = SlidingEventTimeWindows.of(Time.seconds(size_s), Time.seconds(60))
+        return keyed.window(window).sum(1)
+
+    records = [(key, "", number) for number, key in enumerate("bacadbce")]
+    cut = [item for record in records for item in (record, CUT)]
+    settings = {"state.backend.type": backend, "parallelism.default": 1}
+    settings["pipeline.max-parallelism"] = 1
+    assert run_to_the_end(windowed, records, **settings) == run_to_the_end(
+        windowed, cut, **settings
+    )
+
+
+class SetOddTimers(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        for time_ms in (1000, numpy.int64(50)):
+            ctx.timer_service().register_event_time_timer(time_ms)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield timestamp
+
+
+@pytest.mark.parametrize("backend", ["rocksdb", "hashmap"])
+def test_timers_of_numpy_integers_are_timers(backend: str) -> None:
+    def timed(stream: DataStream) -> DataStream:
+        return stream.key_by(lambda record: record[0]).process(SetOddTimers())
+
+    settings = {"state.backend.type": backend}
+    assert run_to_the_end(timed, [("a", "", 1), CUT, ("a", "", 2)], **settings) == [50, 1000]

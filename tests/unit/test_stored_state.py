@@ -9,19 +9,30 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millpond.datastream.state import StateKind
+from millpond.common import Time, Types
+from millpond.datastream.state import (
+    MapStateDescriptor,
+    StateKind,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
 from millpond.datastream.state_backend import BackendContext, OrderedStore, StateBackend
+from millpond.errors import StateLostError
 from millpond.runtime.task import changelog
 from millpond.runtime.task.changelog import CachedState, MemoryLogStore
 from millpond.runtime.task.codec import freeze
+from millpond.runtime.task.context import TaskClock
+from millpond.runtime.task.timers import TimerQueue, Timers
 from millpond.state import stored_tables, stored_timers
-from millpond.state.key_bytes import encode_key
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.expiry import Expiry
+from millpond.state.key_bytes import KeyBytes, encode_key
+from millpond.state.key_group_state import KeyGroupState, declared_schemas
 from millpond.state.rocksdb_backend import RocksDBStateBackend
 from millpond.state.stored_key_group import StoredKeyGroup
+from millpond.state.stored_timers import StoredTimers
 from tests.sqlite_backend import SqliteBackend
 from tests.unit.test_changelog import FATE, Model, apply
 
@@ -290,3 +301,113 @@ def test_reading_a_batch_again_after_it_rests_reads_the_store(
     assert store.reads == ["get"]
     table.entry("key", 7)
     assert store.reads == ["get", "get"]
+
+
+TIMES = st.integers(0, 60)
+STEP = st.one_of(
+    st.tuples(st.just("register"), TIMES, st.sampled_from("abc")),
+    st.tuples(st.just("delete"), TIMES, st.sampled_from("abc")),
+    st.tuples(st.just("advance"), st.integers(0, 20)),
+    st.tuples(st.just("commit")),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=st.lists(STEP, max_size=25), at_once=st.sampled_from([1, 2, 512]))
+@example(
+    steps=[
+        ("register", 30, "a"),
+        ("commit",),
+        *(("register", 5, "a"), ("register", 50, "b"), ("advance", 10), ("advance", 25)),
+    ],
+    at_once=512,
+)
+def test_timers_fire_when_those_in_memory_do(steps: list[Any], at_once: int) -> None:
+    """Driven as a task drives them: by `next_ms`, which must never be too late."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(stored_timers, "_AT_ONCE", at_once)
+    try:
+        stored = StoredTimers(WatchedStore(), b"prefix", KeyBytes())
+        queues, clock_ms = (TimerQueue(), stored), 0
+        for name, *rest in steps:
+            if name == "advance":
+                clock_ms += rest[0]
+                fired = [drained(queue, clock_ms) for queue in queues]
+                assert fired[1] == sorted(fired[0])
+                continue
+            for queue in queues:
+                getattr(queue, name)(*rest)
+        assert len(stored) == len(queues[0])
+        assert sorted(drained(queues[0], 1000)) == drained(stored, 1000)
+    finally:
+        patch.undo()
+
+
+def drained(queue: Timers, clock_ms: int) -> list[Any]:
+    fired = []
+    while queue.next_ms <= clock_ms and (timer := queue.pop_due(clock_ms)) is not None:
+        fired.append(timer[:2])
+    return fired
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_types_stay_in_the_log_while_a_state_is_empty(
+    in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a state that was empty at a snapshot could change its type unseen."""
+    store, descriptor = MemoryLogStore(), ValueStateDescriptor("v", Types.INT())
+
+    def new_state() -> KeyGroupState:
+        return KeyGroupState(0, None if in_memory else StoredKeyGroup(WatchedStore(), 1, 0))
+
+    cached: CachedState | None = None
+    for value in (None, 5, None, 6):
+        monkeypatch.setattr(changelog, "COMPACT_MAX_CHANGES", 0 if value is None else 100)
+        state, head = changelog.load(store, cached, "test", new_state)
+        table = state.state(descriptor)
+        if value is None:
+            table.remove("key")
+        else:
+            table.set("key", value)
+        state.event_timers.register(1, str(value))
+        cached = changelog.append(store, state, head)
+    state, _ = changelog.load(store, None, "test", new_state)
+    assert state.types == {"v": declared_schemas(descriptor)}
+
+
+def test_cleaning_up_before_a_snapshot_keeps_nothing_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = WatchedStore()
+    state = KeyGroupState(0, StoredKeyGroup(store, 1, 0))
+    clock = TaskClock()
+    expiry = Expiry(StateTtlConfig.new_builder(Time.seconds(1)).build(), clock)
+    monkeypatch.setattr("millpond.state.expiry._THEN_REST", 10)
+    table = state.state(MapStateDescriptor("m", Types.INT(), Types.INT()), expiry=expiry)
+    for number in range(100):
+        table.put("key", number, (0 if number % 2 else 5000, number))
+    state.commit()
+    clock.processing_time_ms = 2000
+    state.clean_all()
+    assert (
+        len(table.entries("key").known) <= 50 + 10
+    )  # what has changed, and what was looked at last
+    state.rest()
+    assert table.changed_count() == 50
+    assert [entry for entry, _ in table.entries("key").items()] == list(range(0, 100, 2))
+
+
+def test_without_a_log_an_older_state_is_not_taken_for_the_newest() -> None:
+    store = MemoryLogStore()
+
+    def new_state() -> KeyGroupState:
+        return KeyGroupState(0)
+
+    state, head = changelog.load(store, None, "test", new_state)
+    state.event_timers.register(1, "a")
+    slept = changelog.append(store, state, head, keeps_log=True)
+    other, head = changelog.load(store, None, "test", new_state)
+    other.event_timers.register(2, "b")
+    changelog.append(store, other, head, keeps_log=False)
+    with pytest.raises(StateLostError):
+        changelog.load(store, slept, "test", new_state)

@@ -63,7 +63,7 @@ class OpenBackend:
         path = Path()
         try:
             if not self.backend.in_memory:
-                path = _new_folder(folder)
+                path = _new_folder(folder, settings.get(options.STATE_LOCAL_DIR.key))
             self.backend.open(BackendContext(path, settings, memory_limit_mb))
         except MillpondError:
             raise
@@ -76,9 +76,9 @@ class OpenBackend:
         self.close = weakref.finalize(self, _close, self.backend, path)
 
 
-def _new_folder(folder: str | None) -> Path:
+def _new_folder(folder: str | None, local_dir: str | None) -> Path:
     if folder is None:
-        return Path(tempfile.mkdtemp(prefix="millpond-state-"))
+        return Path(tempfile.mkdtemp(prefix="millpond-state-", dir=local_dir))
     shutil.rmtree(folder, ignore_errors=True)  # of a slot that was killed
     path = Path(folder)
     path.mkdir(parents=True, mode=0o700)

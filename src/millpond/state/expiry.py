@@ -17,6 +17,7 @@ from millpond.runtime.task.key_groups import murmur_mix, stable_hash
 from millpond.state.tables import MISSING, DataTable, MapTable, ValueTable, change_all
 
 Timed = tuple[int, Any]  # the time of an entry and its value, at rest
+_THEN_REST = 4096
 _AT_LEAST = 100  # entries that a cleaner looks at after a batch
 
 
@@ -118,8 +119,10 @@ class Cleaner:
 
     def clean_all(self) -> None:
         """Before a snapshot."""
-        for place in self._table.places():
+        for number, place in enumerate(self._table.places(), 1):
             self._check(place)
+            if number % _THEN_REST == 0:
+                self._table.rest()  # what was looked at need not stay in memory
 
     def _check(self, place: Any) -> int:
         """Remove what has expired at a place; how many entries were looked at."""

@@ -27,8 +27,11 @@ import io
 import math
 import pickle
 import struct
+import uuid
 from dataclasses import fields, is_dataclass
 from typing import Any
+
+import numpy
 
 from millpond.common.types import Row
 
@@ -173,7 +176,11 @@ def _encode_other(key: Any) -> bytes:
     if isinstance(key, bytearray):
         return encode_key(bytes(key))
     if kind is Row:
-        return b"\x40" + b"".join(map(encode_key, key)) + _END
+        return b"\x40" + encode_key((key.get_row_kind().name, *_row_content(key)))
+    if isinstance(key, numpy.generic) and not isinstance(key, (str, bytes, float)):
+        return encode_key(key.item())
+    if isinstance(key, uuid.UUID):
+        return _named(b"\x48", uuid.UUID, key.int)
     if isinstance(key, str):
         return encode_key(str.__str__(key))  # str() of an enum would be its name
     if isinstance(key, int):
@@ -197,6 +204,13 @@ def _encode_other(key: Any) -> bytes:
         content = tuple(getattr(key, field.name) for field in fields(key) if field.compare)
         return _named(b"\x45", kind, content)
     return _named(b"\x46", kind, _pickled(key))
+
+
+def _row_content(row: Row) -> tuple[Any, ...]:
+    names = row._fields
+    if names is None:
+        return False, *row
+    return True, *(part for pair in sorted(row.as_dict().items()) for part in pair)
 
 
 def _encode_decimal(key: decimal.Decimal) -> bytes:

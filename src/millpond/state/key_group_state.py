@@ -172,11 +172,7 @@ class KeyGroupState:
                 for name, table in self.tables.items()
                 if not table.is_empty()
             },
-            "types": {
-                name: schemas
-                for name, schemas in self.types.items()
-                if name in self.tables and not self.tables[name].is_empty()
-            },
+            "types": dict(self.types),
             "event": self.event_timers.snapshot(),
             "processing": self.processing_timers.snapshot(),
         }
@@ -190,7 +186,7 @@ class KeyGroupState:
         }
         yield {
             "states": {name: (self._kind_text(name), next(own)) for name, own in pieces.items()},
-            "types": {name: self.types[name] for name in pieces if name in self.types},
+            "types": dict(self.types),  # also of states that are empty now
             **{domain: next(timers) for domain, timers in domains.items()},
         }
         nothing = {"states": {}, "types": {}, "event": _NO_TIMERS, "processing": _NO_TIMERS}

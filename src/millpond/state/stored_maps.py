@@ -130,7 +130,7 @@ class StoredMapTable(StoredTable, MapTable):
 
     def clear(self, key: Any) -> None:
         entries = self.entries(key)
-        for entry in list(entries):
+        for entry in [entry for entry, _ in entries.items()]:
             entries.put(entry, MISSING)
 
     def __iter__(self) -> Iterator[Any]:

@@ -89,7 +89,8 @@ class StoredTimers(Timers):
         timer = self._peek(clock_ms)
         if timer is None:
             return None
-        self.next_ms = min(timer[0], self._later_ms)
+        unread_ms = self._stored_from_ms if self._has_more and not self._read else NEVER_MS
+        self.next_ms = min(timer[0], self._later_ms, unread_ms)
         if timer[0] > clock_ms:
             return None
         place = self._came.pop(timer, None)

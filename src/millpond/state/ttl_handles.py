@@ -189,7 +189,7 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         return self._read(key) is not MISSING
 
     def _live(self) -> Iterator[tuple[Any, Any]]:
-        for entry in list(self._data.get(self._current.key, ())):
+        for entry in [entry for entry in self._data.get(self._current.key, ())]:  # noqa: C416 (list() would ask for the length)
             value = self._read(entry)
             if value is not MISSING:
                 yield entry, value

@@ -57,6 +57,11 @@ def base_folder() -> str:
     return os.path.join(tempfile.gettempdir(), f"millpond-{os.getuid()}")
 
 
+def worker_folder(local_dir: str | None, run_id: str) -> str:
+    """Where the backends of Spark's workers have their files, if there are no slots."""
+    return os.path.join(local_dir or base_folder(), f"run-{run_id[:12]}")
+
+
 def remove_slot_files(settings: SlotSettings) -> None:
     """Slots that end remove their files; those that were killed cannot. For when the job is over."""
     shutil.rmtree(settings.folder, ignore_errors=True)

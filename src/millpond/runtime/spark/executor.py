@@ -15,6 +15,7 @@ committed the batch before by then, nothing is polled, and an idle job costs not
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
-from millpond.runtime.slot.settings import SlotSettings, remove_slot_files
+from millpond.runtime.slot.settings import SlotSettings, remove_slot_files, worker_folder
 from millpond.runtime.spark.error_text import find_error
 from millpond.runtime.spark.job_ref import JobRef
 from millpond.runtime.spark.level import SCHEMA, LevelProcessor
@@ -66,6 +67,7 @@ class SparkExecutors:
         self._checkpoint_dir = options.CHECKPOINT_DIR.read(configuration)
         self._retain: bool = options.CHECKPOINT_RETAIN.read(configuration)
         self._retention = options.RETENTION.read(configuration)
+        self._worker_folders: list[str] = []
         self._folder: JobFolder | None = None
         self._output = OutputDelivery(plan, collect)
 
@@ -100,12 +102,16 @@ class SparkExecutors:
             str(self._folder.path),
             self._plan.settings["lanes"],
             self._slots,
+            worker_folder(options.STATE_LOCAL_DIR.read(self._configuration), run_id),
         )
+        self._worker_folders.append(job.worker_folder)
         return SparkExecutor(self._plan, self._folder, self._session, self._output, job)
 
     def close(self, status: JobStatus) -> None:
         if self._slots is not None:
             remove_slot_files(self._slots)  # on this host, if any; elsewhere slots do it themselves
+        for folder in self._worker_folders:
+            shutil.rmtree(folder, ignore_errors=True)
         if self._folder is not None:
             self._folder.close(delete=self._folder.temporary or not self._is_kept(status))
 

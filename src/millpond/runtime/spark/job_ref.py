@@ -25,6 +25,7 @@ class JobRef:
         folder: str,
         lanes: int,
         slots: SlotSettings | None,
+        worker_folder: str,
     ) -> None:
         self.run_id = run_id
         self.blob = blob
@@ -32,6 +33,7 @@ class JobRef:
         self.folder = folder
         self.lanes = lanes
         self.slots = slots
+        self.worker_folder = worker_folder
 
     def runner(self) -> Runner:
         """Whoever does the work of the task that is running now."""

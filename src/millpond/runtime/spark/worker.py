@@ -7,6 +7,7 @@ batches; the log says whether they are still the truth.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
@@ -78,7 +79,8 @@ class _InWorker:
 
     def __init__(self, job: JobRef) -> None:
         self._job = job
-        self._host = _cached(_hosts, job.run_id, lambda: JobHost(job.blob, job.attempt))
+        folder = os.path.join(job.worker_folder, str(os.getpid()))
+        self._host = _cached(_hosts, job.run_id, lambda: JobHost(job.blob, job.attempt, folder))
 
     def run_lane(self, path: str) -> Iterator[Row]:
         with open(path, "rb") as file:

@@ -57,6 +57,7 @@ class OperatorChain:
         self.clock = TaskClock()
         if backend is not None:
             self.clock.map_handle = map_handle(backend)
+            self.clock.keeps_order = backend.in_memory
         self.metrics = TaskMetrics()
         self.router = router
         self._attempt = attempt

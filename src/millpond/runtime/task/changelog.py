@@ -148,6 +148,8 @@ def load(
             known = previous
         else:
             known = None
+        if head.next_row == head.first_row and known is not None and known.version != head.version:
+            known = None  # there is no log to catch up with
         if known is not None and known.next_row >= head.change_row:
             for content in _read_changes(store, known.next_row, head.next_row, where):
                 state.apply(content)
@@ -155,8 +157,8 @@ def load(
             return state, head
     if head.version > 0 and head.next_row == head.first_row:
         raise StateLostError(
-            f"{where}: it was kept in memory only (state.backend.type=memory) and is gone with its "
-            "slot. Start the job anew, or from a savepoint; hashmap and rocksdb keep state."
+            f"{where}: it was kept in memory only (state.backend.type=memory), and is gone with its slot, or "
+            "with a batch that failed. Start the job anew, or from a savepoint; hashmap and rocksdb keep it."
         )
     state = new_state()
     for content in _read_changes(store, head.first_row, head.next_row, where):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
@@ -37,6 +38,7 @@ class TaskClock:
         self.in_processing_timer = False
         self.current = CurrentKey()
         self.state: KeyGroupState | None = None
+        self.keeps_order = True  # entries of states come in the order in which they were put
         self.map_handle: type[MapStateHandle] = HashMapStateHandle  # as the backend wants
         self.bound: list[Any] = []
 
@@ -73,16 +75,16 @@ class TaskTimerService(TimerService):
         return self._clock.watermark
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        self._processing_timers.register(timestamp, self._current.key)
+        self._processing_timers.register(index(timestamp), self._current.key)
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        self._event_timers.register(timestamp, self._current.key)
+        self._event_timers.register(index(timestamp), self._current.key)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._processing_timers.delete(timestamp, self._current.key)
+        self._processing_timers.delete(index(timestamp), self._current.key)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._event_timers.delete(timestamp, self._current.key)
+        self._event_timers.delete(index(timestamp), self._current.key)
 
     def register(self, *_: Any) -> None:
         """Where timers would go if the stream had a key."""

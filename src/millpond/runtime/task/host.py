@@ -227,6 +227,8 @@ class JobHost:
         where = f"state of operator '{root.name}' (uid '{root.plan.uid}'), key group {number}"
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
+        if cached is not None:
+            self._waiting -= cached.state.waiting_count()
         state, head = changelog.load(
             store, cached, where, lambda: KeyGroupState(number, self._storage(plan, number))
         )

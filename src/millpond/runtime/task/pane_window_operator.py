@@ -31,6 +31,7 @@ from millpond.runtime.task.bundle import Bundle, Place
 from millpond.runtime.task.codec import freeze, thaw, thaw_all
 from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.context import TaskClock
+from millpond.runtime.task.key_groups import order_of
 from millpond.runtime.task.sliding_total import SlidingTotal, SlidingTotals
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING
@@ -206,6 +207,8 @@ class PaneWindowOperator(BatchedWindowOperator):
     def _fire(self, start: int, panes: list[int]) -> None:
         end = start + self._size
         contents = self._totals(start, panes) if self._keeps_totals else self._contents(start)
+        if not self.clock.keeps_order:  # the state has them in another order than the batch
+            contents = dict(sorted(contents.items(), key=lambda content: order_of(content[0])))
         self._emit_windows(
             zip(repeat(start), repeat(end), contents, contents.values()), is_over=not self._lateness
         )
