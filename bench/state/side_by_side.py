@@ -34,7 +34,7 @@ def measure(entries: int, workshop: Path) -> dict[str, Any]:
         results = {"entries": entries, "small": _millpond(entries // 10, folder / "small")}
         results["large"] = _millpond(entries, folder / "large")
         shutil.rmtree(folder / "large", ignore_errors=True)
-        limit_s = 4 * results["large"]["seconds"]
+        limit_s = 1.5 * results["large"]["seconds"]  # whoever is so much slower need not end
         for name in ("tuned", "default"):
             results[f"flink-{name}"] = _flink(entries, name, folder, workshop, limit_s)
         return results
