@@ -35,6 +35,7 @@ from millpond.runtime.savepoint_orders import SavepointOrders, request_by_file, 
 from millpond.runtime.task.changelog import load
 from millpond.runtime.task.labels import split_label
 from millpond.savepoint.reader import SavepointReader
+from millpond.savepoint.writer import building_folder
 from millpond.state.key_group_state import KeyGroupState
 from millpond.testing import CUT, MarkedSource, direct_environment
 
@@ -576,3 +577,22 @@ def test_savepoint_leaves_memory_as_the_log_says(tmp_path: Path) -> None:
         kept, found = in_memory[number].snapshot(), state.snapshot()
         assert {**kept, "types": {}} == {**found, "types": {}}
     executors.close(JobStatus.FINISHED)
+
+
+def test_savepoint_of_a_batch_that_runs_again_is_taken_once(tmp_path: Path) -> None:
+    """The driver died; what it had been asked for is in the plan of the batch, and still in its file."""
+    job_folder, directory = tmp_path / "job", tmp_path / "savepoints"
+    job_folder.mkdir()
+    request_by_file(job_folder, str(directory), stop=False, drain=False)
+    taken = SavepointOrders(job_folder, "0123456789", None).take()
+    assert taken is not None
+    again = SavepointOrders(job_folder, "0123456789", None)
+    again.go_on(taken)
+    assert again.take() is None
+
+    taken.make_staging()
+    building_folder(taken.target).mkdir()
+    taken.target.mkdir()
+    third = SavepointOrders(job_folder, "0123456789", None)
+    assert third.take() is None
+    assert [path.name for path in directory.iterdir()] == [taken.name]

@@ -137,7 +137,10 @@ class Coordinator:
             if plan is None or left is None or plan.get("savepoint") is None:
                 continue
             order = SavepointOrder(**plan["savepoint"])
-            if order.staging.exists() and not order.target.exists():
+            if order.target.exists():
+                order.clean_up()
+            elif order.staging.exists():
+                self.savepoints.orders.go_on(order)
                 state = JobState(
                     plan["positions"],
                     plan["ended"],
@@ -225,6 +228,8 @@ class Coordinator:
         if planned is not None:
             order = planned.get("savepoint")
             self._order = None if order is None else SavepointOrder(**order)
+            if self._order is not None:
+                self.savepoints.orders.go_on(self._order)
             self._ended = planned["ended"]
             self.planned_time_ms = planned["time_ms"]
             self.is_last_batch = self._all_ended()

@@ -18,7 +18,7 @@ from typing import Any
 
 from millpond.common.paths import local_folder
 from millpond.errors import MillpondError, SavepointError
-from millpond.savepoint.writer import savepoint_name
+from millpond.savepoint.writer import building_folder, savepoint_name
 
 REQUESTS = "requests"
 _DONE = ".done"
@@ -43,9 +43,14 @@ class SavepointOrder:
         """Beside the target: where the job's workers can write, and on the same file system."""
         return Path(self.directory) / f".{self.name}.staging"
 
+    def clean_up(self) -> None:
+        """What an earlier try has left."""
+        for folder in (self.staging, building_folder(self.target)):
+            shutil.rmtree(folder, ignore_errors=True)
+
     def make_staging(self) -> None:
         """An empty folder: nothing of an earlier try may get into it."""
-        shutil.rmtree(self.staging, ignore_errors=True)
+        self.clean_up()
         self.staging.mkdir(parents=True, mode=0o700)
 
     def to_plan(self) -> dict[str, Any]:
@@ -91,6 +96,13 @@ class SavepointOrders:
             order_id, str(path), stop, drain, savepoint_name(self._job_id, order_id)
         )
 
+    def go_on(self, order: SavepointOrder) -> None:
+        """A batch of an earlier life of the driver has taken this one: whoever asked for it still waits, but
+        it must not be taken twice."""
+        with self._lock:
+            self._seen.add(order.id)
+            self._waiting = [waiting for waiting in self._waiting if waiting.id != order.id]
+
     def take(self) -> SavepointOrder | None:
         """The next one, if any was asked for."""
         self._look_for_files()
@@ -129,6 +141,7 @@ class SavepointOrders:
                 self._answer(path.stem, {"error": str(problem)})
                 continue
             if order.target.exists():  # taken before the driver died
+                order.clean_up()
                 self._answer(order.id, {"path": str(order.target)})
                 continue
             with self._lock:

@@ -84,10 +84,14 @@ def write_savepoint(
     return target
 
 
+def building_folder(target: Path) -> Path:
+    return target.with_name(f".{target.name}.building")
+
+
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """A folder to build a savepoint in, that gets its name when all is done, and goes if something fails."""
-    building = target.with_name(f".{target.name}.building")
+    building = building_folder(target)
     shutil.rmtree(building, ignore_errors=True)
     (building / "state").mkdir(parents=True, mode=0o700)
     try:
