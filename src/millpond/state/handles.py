@@ -151,13 +151,7 @@ class MapStateHandle(Handle, MapState[Any, Any]):
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
-        kind = type(value)
-        if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
-            try:
-                value = self._admit(value)
-            except TypeMismatchError as mismatch:
-                raise self._refused(mismatch) from None
-        self._table.put(self._current.key, key, value)
+        self._table.put(self._current.key, key, self._admit_all((value,))[0])
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         for key, value in dict_value.items():

@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import Any
 
 from millpond.datastream.state_backend import OrderedStore
-from millpond.runtime.task.columns import decode_list, encode_list
+from millpond.runtime.task.columns import encode_list
 from millpond.runtime.task.timers import NEVER_MS, TimerId, Timers
 from millpond.state.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
 from millpond.state.stored_tables import ENTRIES_AT_ONCE
@@ -167,14 +167,6 @@ class StoredTimers(Timers):
             some = list(islice(timers, size))
             if not some:
                 return
-
-    def apply(self, changes: tuple[Any, ...]) -> None:
-        gone, came = changes
-        for timer in decode_list(gone):
-            self.delete(*timer)
-        for timer in decode_list(came):
-            self.register(*timer)
-        self.commit()
 
     def commit(self) -> None:
         if self.has_changes():

@@ -55,8 +55,13 @@ class Timers(ABC):
         """The same in pieces, at least one."""
         yield self.snapshot()
 
-    @abstractmethod
-    def apply(self, changes: tuple[Any, ...]) -> None: ...
+    def apply(self, changes: tuple[Any, ...]) -> None:
+        gone, came = changes
+        for timer in decode_list(gone):
+            self.delete(*timer)
+        for timer in decode_list(came):
+            self.register(*timer)
+        self.commit()
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -206,14 +211,6 @@ class TimerQueue(Timers):
 
     def snapshot(self) -> tuple[Any, ...]:
         return encode_list([]), encode_list([t for span in self._spans.values() for t in span])
-
-    def apply(self, changes: tuple[Any, ...]) -> None:
-        gone, came = changes
-        for timer in decode_list(gone):
-            self.delete(*timer)
-        for timer in decode_list(came):
-            self.register(*timer)
-        self.commit()
 
     def commit(self) -> None:
         self._came.clear()
