@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
 from millpond.datastream.state_backend import OrderedStore
 from millpond.runtime.task.columns import encode_list
-from millpond.state.key_bytes import after, decode_key, encode_key, is_exact
+from millpond.state.key_bytes import after, encode_key, is_exact
 from millpond.state.stored_tables import StoredTable, Writes, in_order
-from millpond.state.stored_values import kept_key, pack, pack_with_key, unpack
+from millpond.state.stored_values import pack, pack_with_key, unpack
 from millpond.state.tables import ListTable
 
 _NUMBER_BYTES = 8
@@ -39,7 +39,7 @@ class StoredListTable(StoredTable, ListTable):
 
     def _stored(self, key: Any) -> list[Any]:
         place = self._prefix + encode_key(key)
-        chunks = [_elements(data) for _, data in self._store.scan(place, after(place))]
+        chunks = [unpack(data) for _, data in self._store.scan(place, after(place))]
         return list(chain.from_iterable(chunks))
 
     def __contains__(self, key: Any) -> bool:
@@ -61,11 +61,6 @@ class StoredListTable(StoredTable, ListTable):
             if own != last:
                 last = own
                 yield own, data
-
-    def _key_of(self, place: bytes, data: bytes) -> Any:
-        if data[0] == 0x01:
-            return kept_key(data)
-        return decode_key(place, len(self._prefix))[0]
 
     def places(self) -> Iterator[Any]:
         last = b""
@@ -141,8 +136,3 @@ class StoredListTable(StoredTable, ListTable):
 
     def rest(self) -> None:
         self._known.clear()
-
-
-def _elements(data: bytes) -> Iterable[Any]:
-    elements: Iterable[Any] = unpack(data)
-    return elements

@@ -91,6 +91,11 @@ class StoredTable(DataTable):
     def waiting_count(self) -> int:
         return self.changed_count()
 
+    def _key_of(self, place: bytes, data: bytes) -> Any:
+        if data[0] == 0x01:
+            return kept_key(data)
+        return decode_key(place, len(self._prefix))[0]
+
     def _slowly(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries from `start` on, by new scans: the table may be committed in between."""
         while True:
@@ -157,11 +162,6 @@ class StoredValueTable(StoredTable, ValueTable):
                 yield self._key_of(place, data), unpack(data)
             elif waiting[place][1] is not MISSING:
                 yield waiting[place]
-
-    def _key_of(self, place: bytes, data: bytes) -> Any:
-        if data[0] == 0x01:
-            return kept_key(data)
-        return decode_key(place, len(self._prefix))[0]
 
     def places(self) -> Iterator[Any]:
         for place, data in self._slowly(self._prefix):
