@@ -52,6 +52,7 @@ class Count(KeyedProcessFunction):
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.big = runtime_context.get_state(ValueStateDescriptor("big", Types.STRING()))
         self.hoard: list[bytearray] = []
         print("opened")
 
@@ -63,6 +64,8 @@ class Count(KeyedProcessFunction):
             os.abort()
         if value.startswith("hoard"):
             self.hoard.append(bytearray(b"x") * (int(value.split("-")[1]) << 20))
+        if value.startswith("keep"):
+            self.big.update("x" * (int(value.split("-")[1]) << 20))
         if value == "forever":
             Path(self.folder, "busy").touch()
             while True:
@@ -165,6 +168,26 @@ def test_batch_of_a_failed_attempt_is_undone(job: Job) -> None:
     job.run(relay, ["a"])
     job.run(relay, ["a", "b"], commit=False)
     assert job.run(relay, ["a", "b"]) == [("a", 2), ("b", 1)]
+
+
+def test_a_large_snapshot_goes_to_the_log_piece_by_piece(job: Job) -> None:
+    relay = job.relay()
+    kinds: list[MessageKind] = []
+    receive = relay._connection.receive
+
+    def watched() -> tuple[MessageKind, Any]:
+        kind, content = receive()
+        kinds.append(kind)
+        return kind, content
+
+    relay._connection.receive = watched  # type: ignore[method-assign]
+    job.run(relay, ["keep-10"], commit=False)
+    assert kinds.count(MessageKind.WRITE) == 2
+    assert job.run(relay, ["keep-10"]) == [("keep-10", 1)]
+    relay.close()
+    os.kill(pid_of(job), signal.SIGKILL)
+    wait_until(lambda: not slots_of(job.folder), "the slot does not end")
+    assert job.run(job.relay(), ["keep-10"]) == [("keep-10", 2)]
 
 
 def test_killed_slot_is_replaced_and_reads_its_state_from_the_log(job: Job) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from millpond.datastream.state import StateKind
 from millpond.errors import CorruptDataError, IncompatibleCheckpointError
-from millpond.runtime.task import changelog
+from millpond.runtime.task import changelog, codec
 from millpond.runtime.task.changelog import CachedState, MemoryLogStore
+from millpond.runtime.task.codec import BlobKind
 from millpond.state.key_group_state import KeyGroupState
 
 KEYS = st.sampled_from(["a", "b", "c"])
@@ -125,14 +126,16 @@ def content(state: KeyGroupState) -> Any:
 @given(
     st.lists(st.tuples(st.lists(OPERATION, max_size=8), FATE), max_size=12),
     st.sampled_from([40, 200, 1 << 20]),
+    st.sampled_from([0, 1000, 1 << 20]),
 )
 def test_state_equals_the_model_whatever_happens_to_batches(
-    batches: list[tuple[list[Any], str]], compact_bytes: int
+    batches: list[tuple[list[Any], str]], compact_bytes: int, run_bytes: int
 ) -> None:
     """E41, E42: after every fate the state a worker loads is exactly the committed one, including
     the order of maps and of timers."""
-    limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES
+    limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.RUN_BYTES
     changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = compact_bytes, 64
+    changelog.RUN_BYTES = run_bytes
     try:
         store, model = MemoryLogStore(), Model()
         workers: list[CachedState | None] = [None, None, None]
@@ -158,7 +161,7 @@ def test_state_equals_the_model_whatever_happens_to_batches(
             state, _ = changelog.load(store, cached, "test", new_state)
             assert content(state) == model.content()
     finally:
-        changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = limits
+        changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.RUN_BYTES = limits
 
 
 def grown_log(batches: int) -> tuple[MemoryLogStore, list[int]]:
@@ -190,9 +193,57 @@ def test_a_batch_writes_what_changed_not_the_state() -> None:
     assert max(written[1:]) < 400, "only the first small batch may write the one snapshot"
 
 
+@pytest.mark.parametrize("keys_per_batch", [1, 30, 2000])
+def test_what_batches_write_is_at_most_three_times_what_changed_however_large_the_state(
+    keys_per_batch: int,
+) -> None:
+    """E41: over thousands of batches, snapshots and runs included."""
+    store = MemoryLogStore()
+    state, head = changelog.load(store, None, "test", new_state)
+    for number in range(20_000):
+        state.table("v", StateKind.VALUE).set(f"key {number}", number)
+    cached = changelog.append(store, state, head)
+    first = cached.head.written_bytes
+    written = changed = number = 0
+    while changed < 4 * first and number < 3000:
+        state, head = changelog.load(store, cached, "test", new_state)
+        for key in range(keys_per_batch):
+            state.table("v", StateKind.VALUE).set(f"key {(number * 31 + key) % 20_000}", number)
+        changed += len(codec.encode(BlobKind.CHANGE, state.changes()))
+        cached = changelog.append(store, state, head)
+        written += cached.head.written_bytes
+        number += 1
+    assert written <= 3 * changed
+    assert len(store._rows) < number, "runs take the place of rows"
+
+
+def test_a_state_that_only_grows_is_seldom_written_anew() -> None:
+    store, cached, written = MemoryLogStore(), None, 0
+    for batch in range(300):
+        state, head = changelog.load(store, cached, "test", new_state)
+        for number in range(1000):
+            state.table("v", StateKind.VALUE).set(f"key {batch}-{number}", number)
+        cached = changelog.append(store, state, head)
+        written += cached.head.written_bytes
+    assert written < 1.5 * cached.head.bytes
+
+
+def test_a_state_that_no_longer_grows_is_written_anew_again() -> None:
+    store, cached = MemoryLogStore(), None
+    for batch in range(400):
+        state, head = changelog.load(store, cached, "test", new_state)
+        for number in range(1000):
+            state.table("v", StateKind.VALUE).set(f"key {min(batch, 40)}-{number}", batch)
+        cached = changelog.append(store, state, head)
+    state, _ = changelog.load(store, None, "test", new_state)
+    live = len(codec.encode(BlobKind.SNAPSHOT, state.snapshot()))
+    assert cached.head.bytes < 10 * live
+
+
 def test_log_is_compacted_and_does_not_grow_without_bound() -> None:
     store, _ = grown_log(2000)
-    assert len(store._rows) <= 2 * changelog.COMPACT_MAX_CHANGES + 2
+    assert len(store._rows) < 250
+    assert sum(map(len, store._rows.values())) < 5 * changelog.COMPACT_MIN_BYTES
     state, _ = changelog.load(store, None, "test", new_state)
     assert len(state.table("v", StateKind.VALUE).data) == 50
 

@@ -119,7 +119,10 @@ BLOBS = {
     "snapshot.v3": lambda: codec.encode(BlobKind.SNAPSHOT, a_state().snapshot()),
     "columns-change.v3": lambda: codec.encode(BlobKind.CHANGE, column_state(False).changes()),
     "columns-snapshot.v3": lambda: codec.encode(BlobKind.SNAPSHOT, column_state(True).snapshot()),
-    "head.v1": lambda: codec.encode(BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 100, 30, 2, ())),
+    "head.v2": lambda: codec.encode(
+        BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 1, 100, 30, 2, 1.0, 20, ())
+    ),
+    "run.v1": lambda: codec.encode(BlobKind.RUN, (b"one", b"two")),
 }
 
 
@@ -143,6 +146,7 @@ def test_blobs_of_earlier_days_can_still_be_read(name: str) -> None:
         ("change", 2),
         ("control", 1),
         ("lane", 1),
+        ("head", 1),
     ],
 )
 def test_blob_of_a_format_that_is_gone_is_refused(name: str, version: int) -> None:

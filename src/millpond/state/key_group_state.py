@@ -44,6 +44,7 @@ class KeyGroupState:
         self.types: dict[str, Schemas] = {}
         self._unlogged_types: set[str] = set()
         self.is_restored = False  # from a savepoint, and the log does not know yet
+        self.fresh_changes: Any = None  # kept for the log, see changelog.py
         self._timed: set[str] = set()  # states whose entries rest with their times
         self._cleaners: dict[str, Cleaner] = {}
         self._converted = False  # a state got another type or time to live since the last commit

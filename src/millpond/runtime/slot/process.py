@@ -53,17 +53,19 @@ _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
 _GRACE_S = 30.0  # for a function that is at work when its job ends
 _ROWS_AT_ONCE = 256
+_WRITTEN_AT_ONCE = 4 << 20
 _LOG_BYTES = 1 << 20
 
 
 class RelayedLog:
     """The log of one key group as the slot sees it: the head came with the request, rows are asked
-    for one by one, what is written goes back with the answer."""
+    for one by one, what is written goes back with the answer; if it is much, some of it ahead."""
 
     def __init__(self, head: bytes | None, connection: Connection) -> None:
         self._head = head
         self._connection = connection
         self.written: list[tuple[int, bytes]] = []
+        self._written_bytes = 0
         self.deleted: list[int] = []
         self.new_head: bytes | None = None
 
@@ -82,6 +84,10 @@ class RelayedLog:
 
     def write_row(self, number: int, row: bytes) -> None:
         self.written.append((number, row))
+        self._written_bytes += len(row)
+        if self._written_bytes > _WRITTEN_AT_ONCE:
+            self._connection.send(MessageKind.WRITE, self.written)
+            self.written, self._written_bytes = [], 0
 
     def delete_row(self, number: int) -> None:
         self.deleted.append(number)

@@ -44,7 +44,7 @@ class MessageKind(IntEnum):
     OUTDATED = 4  # slot: it belongs to an older run and ends now
     PLAN = 5  # relay: (job blob, attempt)
     LANE = 6  # relay: path of a lane plan -> ROWS ..., DONE
-    LABEL = 7  # relay: (level, label, log head, blobs) -> READ ..., DONE
+    LABEL = 7  # relay: (level, label, log head, blobs) -> READ or WRITE ..., DONE
     READ = 8  # slot: number of a log row it needs -> ROW
     ROW = 9  # relay: the row
     ROWS = 10  # slot: some rows
@@ -53,6 +53,7 @@ class MessageKind(IntEnum):
     DONE = 13  # slot: the result
     ERROR = 14  # slot: (name of a Millpond error, its arguments)
     ALIVE = 15  # slot: still working
+    WRITE = 16  # slot: some rows of a large snapshot, ahead of the rest
 
 
 class ConnectionLost(Exception):

@@ -74,6 +74,9 @@ class Relay:
             kind, content = self._receive()
             if kind is MessageKind.READ:
                 self._send(MessageKind.ROW, store.read_row(content))
+            elif kind is MessageKind.WRITE:
+                for number, row in content:
+                    store.write_row(number, row)
             elif kind is MessageKind.DONE:
                 rows, written, deleted, head = content
                 fault_points.reach("relay before write")

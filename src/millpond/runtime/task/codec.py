@@ -5,9 +5,9 @@ Layout of every blob (little endian):
     offset  size  content
     0       2     magic "MP"
     2       1     version of the kind's format: 4 for frame, 3 for change and snapshot,
-                  2 for control and lane plan, 1 for the others
+                  2 for control, lane plan and log head, 1 for the others
     3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
-                  8 batch plan, 9 epoch, 10 part of a savepoint
+                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 run of changes
     4       4     CRC-32 of the payload
     8       ...   payload: a pickle (protocol 5) of plain containers
 
@@ -47,16 +47,18 @@ class BlobKind(IntEnum):
     BATCH_PLAN = 8
     EPOCH = 9
     SAVEPOINT_PART = 10
+    RUN = 11
 
 
 # Version 2: columns (columns.py) instead of one pickled object per record or entry. Version 3 of frames:
 # values may be Arrow columns; version 4: keys may be a field of the values.
 # Version 3 of changes and snapshots: the types of states.
-# Version 2 of controls and lane plans: where to write the parts of a savepoint.
+# Version 2 of controls and lane plans: where to write the parts of a savepoint. Of log heads: runs.
 VERSIONS = dict.fromkeys(BlobKind, 1) | {
     BlobKind.FRAME: 4,
     BlobKind.CONTROL: 2,
     BlobKind.LANE_PLAN: 2,
+    BlobKind.LOG_HEAD: 2,
     BlobKind.CHANGE: 3,
     BlobKind.SNAPSHOT: 3,
 }

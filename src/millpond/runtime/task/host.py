@@ -241,7 +241,7 @@ class JobHost:
             state.clean_all()  # before the log is written, so that memory and log stay the same
         written = changelog.append(store, state, head, self._backend.keeps_log)
         if written.head is not head:
-            meta["state"] = (plan.id, number, written.head.bytes_since(head), written.head.bytes)
+            meta["state"] = (plan.id, number, written.head.written_bytes, written.head.bytes)
         if control.savepoint is not None:
             fault_points.reach("slot before part")
             meta["part"] = write_part(control.savepoint, plan.root, number, state)
