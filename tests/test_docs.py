@@ -52,7 +52,7 @@ def test_guide_to_state_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     names: dict[str, object] = {"environment": environment, "folder": tmp_path}
     code = blocks("docs/guide/state.md", "python")
     outputs = [text for text in blocks("docs/guide/state.md", "") if "millpond " not in text]
-    assert len(code) == len(outputs) == 4
+    assert len(code) == len(outputs) == 5
     for block, output in zip(code, outputs, strict=True):
         exec(compile(block, "docs/guide/state.md", "exec"), names)
         assert capsys.readouterr().out == output

@@ -52,6 +52,12 @@ _FORMAT_NAMES = [
     for kind in ("Json", "Csv", "Avro")
     for way in ("Deserialization", "Serialization")
 ]
+_AVRO_NAMES = [
+    "AvroBulkWriters",
+    "AvroInputFormat",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+]
 _FILE_NAMES = [
     "BucketAssigner",
     "BulkFormat",
@@ -88,14 +94,12 @@ MISSING_NAMES = {
     "millpond.common": _COMMON,
     "millpond.datastream": _DATASTREAM,
     "millpond.datastream.connectors.file_system": dict.fromkeys(_FILE_NAMES, _FILES),
+    "millpond.datastream.formats.avro": dict.fromkeys(_AVRO_NAMES, _FORMATS),
 }
 MISSING_MODULES = {
     "millpond.table": _TABLE,
     "millpond.fn_execution": "it is PyFlink's inside",
-    **{
-        f"millpond.datastream.formats.{name}": _FORMATS
-        for name in ["avro", "json", "orc", "parquet"]
-    },
+    **{f"millpond.datastream.formats.{name}": _FORMATS for name in ["json", "orc", "parquet"]},
     "millpond.datastream.checkpoint_storage": _STORAGE,
     "millpond.datastream.async_data_stream": _ASYNC,
     **{

@@ -10,13 +10,14 @@ import pytest
 from millpond.common import RestartStrategies, Types
 from millpond.datastream import (
     CheckpointedFunction,
+    CheckpointListener,
     DataStream,
     KeyedProcessFunction,
     ProcessFunction,
     SinkFunction,
 )
 from millpond.datastream.state import ListStateDescriptor
-from millpond.errors import ProgramError, UnsupportedFeatureError, UserFunctionError
+from millpond.errors import ProgramError, UserFunctionError
 from millpond.runtime.task.operator_state import deal_out
 from millpond.testing import CUT, FAIL, Harness, MarkedSource, direct_environment
 from tests.unit.test_savepoint import go_on, run_and_save
@@ -119,28 +120,46 @@ def test_lists_go_with_savepoints(parallelism: int, tmp_path: Path) -> None:
     assert before + after == ["ab", "cd"]
 
 
+class Known(ProcessFunction, CheckpointedFunction):
+    """Every subtask knows its number, and learns those of all when it starts."""
+
+    def open(self, runtime_context: Any) -> None:
+        self._own = runtime_context.get_index_of_this_subtask()
+
+    def initialize_state(self, context: Any) -> None:
+        descriptor = ListStateDescriptor("known", Types.INT())
+        self._list = context.get_operator_state_store().get_union_list_state(descriptor)
+        self._known = sorted(self._list.get())
+        assert context.is_restored() == bool(self._known)
+
+    def snapshot_state(self, context: Any) -> None:
+        self._list.update([self._own])
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield (self._own, self._known)
+
+
+def known(stream: DataStream) -> DataStream:
+    return stream.rebalance().process(Known()).uid("known")
+
+
+def test_union_list_goes_to_everyone_after_a_failure(tmp_path: Path) -> None:
+    """As in Flink, where a restart is a restore."""
+    environment = direct_environment({"parallelism.default": 2})
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))
+    records = elements("ab|cd|ef")
+    records.insert(4, FAIL)
+    stream = environment._source(MarkedSource(records, tmp_path), "letters", None)
+    found = list(known(stream).execute_and_collect())
+    assert [sorted(found[i : i + 2]) for i in (0, 2, 4)] == [
+        [(0, []), (1, [])],
+        [(0, [0, 1]), (1, [0, 1])],
+        [(0, [0, 1]), (1, [0, 1])],
+    ]
+
+
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_union_list_goes_to_everyone(parallelism: int, tmp_path: Path) -> None:
-    class Known(ProcessFunction, CheckpointedFunction):
-        """Every subtask knows its number, and learns those of all when it starts."""
-
-        def open(self, runtime_context: Any) -> None:
-            self._own = runtime_context.get_index_of_this_subtask()
-
-        def initialize_state(self, context: Any) -> None:
-            descriptor = ListStateDescriptor("known", Types.INT())
-            self._list = context.get_operator_state_store().get_union_list_state(descriptor)
-            self._known = sorted(self._list.get())
-
-        def snapshot_state(self, context: Any) -> None:
-            self._list.update([self._own])
-
-        def process_element(self, value: Any, ctx: Any) -> Any:
-            yield (self._own, self._known)
-
-    def known(stream: DataStream) -> DataStream:
-        return stream.rebalance().process(Known()).uid("known")
-
     records = elements("abcdef|ghijkl")
     _, path = run_and_save(known, records, tmp_path, batches=0, **{"parallelism.default": 2})
     found = go_on(known, records, path, **{"parallelism.default": parallelism})
@@ -157,21 +176,77 @@ def test_wrong_programs_are_refused() -> None:
 
         def snapshot_state(self, context: Any) -> None: ...
 
-    class Sink(SinkFunction, CheckpointedFunction):
-        def invoke(self, value: Any, context: Any) -> None: ...
-
-        def initialize_state(self, context: Any) -> None: ...
-
-        def snapshot_state(self, context: Any) -> None: ...
-
     environment = direct_environment()
     environment.from_collection([1]).key_by(lambda n: n).process(Keyed()).print()
     with pytest.raises(ProgramError, match="it has keys: use keyed state"):
         environment.execute()
+
+
+class PairsToFile(Pairs, SinkFunction):
+    """The same as a sink."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def invoke(self, value: Any, context: Any) -> None:
+        for pair in self.process_element(value, context):
+            with self._path.open("a") as file:
+                file.write(f"{pair} {context.epoch()}\n")
+
+
+def test_sink_goes_on_with_its_list(tmp_path: Path) -> None:
     environment = direct_environment()
-    environment.from_collection([1]).add_sink(Sink())
-    with pytest.raises(UnsupportedFeatureError, match="cannot have operator state yet"):
-        environment.execute()
+    stream = environment._source(MarkedSource(elements("a|b|c|d")), "letters", None)
+    stream.add_sink(PairsToFile(tmp_path / "pairs")).uid("pairs")
+    environment.execute()
+    assert (tmp_path / "pairs").read_text() == "ab 1\ncd 3\n"
+
+
+def test_sink_forgets_a_failed_batch(tmp_path: Path) -> None:
+    environment = direct_environment()
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))
+    records = elements("a|bc|d")
+    records.insert(5, FAIL)
+    stream = environment._source(MarkedSource(records, tmp_path), "letters", None)
+    stream.add_sink(PairsToFile(tmp_path / "pairs")).uid("pairs")
+    environment.execute()
+    assert [line[:2] for line in (tmp_path / "pairs").read_text().splitlines()] == ["ab", "cd"]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_lists_of_sinks_go_with_savepoints(parallelism: int, tmp_path: Path) -> None:
+    def to_file(stream: DataStream) -> DataStream:
+        stream.add_sink(PairsToFile(tmp_path / "pairs")).uid("pairs")
+        return stream
+
+    records = elements("abc|d")
+    _, path = run_and_save(to_file, records, tmp_path, batches=0)
+    environment = direct_environment(
+        {"parallelism.default": parallelism, "execution.state-recovery.path": path}
+    )
+    to_file(environment._source(MarkedSource(records), "records", None).uid("records"))
+    environment.execute()
+    assert [line[:2] for line in (tmp_path / "pairs").read_text().splitlines()] == ["ab", "cd"]
+
+
+def test_sink_is_told_about_checkpoints(tmp_path: Path) -> None:
+    class Told(SinkFunction, CheckpointListener):
+        def invoke(self, value: Any, context: Any) -> None:
+            self._note(value[0])
+
+        def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+            self._note(str(checkpoint_id))
+
+        def _note(self, text: str) -> None:
+            with (tmp_path / "told").open("a") as file:
+                file.write(text)
+
+    environment = direct_environment()
+    stream = environment._source(MarkedSource(elements("a|b|c")), "letters", None)
+    stream.add_sink(Told())
+    environment.execute()
+    assert (tmp_path / "told").read_text() == "a0b1c"
 
 
 def test_failures_name_the_method() -> None:

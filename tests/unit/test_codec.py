@@ -47,7 +47,7 @@ def frame_blob() -> bytes:
 
 
 def control_blob() -> bytes:
-    start = Start([5, 6], {2: [(5, True), (6, False)]}, 5)
+    start = Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: {"known": [1, 2]}})
     return encode_control(Control(99, start, [SplitEnd(2, 0, 7, True)], False, "/savepoints/.s1"))
 
 
@@ -112,8 +112,8 @@ def column_state(committed: bool) -> KeyGroupState:
 
 BLOBS = {
     "frame.v4": frame_blob,
-    "control.v2": control_blob,
-    "lane.v2": lane_blob,
+    "control.v3": control_blob,
+    "lane.v3": lane_blob,
     "part.v1": part_blob,
     "change.v3": change_blob,
     "snapshot.v3": lambda: codec.encode(BlobKind.SNAPSHOT, a_state().snapshot()),
@@ -145,7 +145,9 @@ def test_blobs_of_earlier_days_can_still_be_read(name: str) -> None:
         ("change", 1),
         ("change", 2),
         ("control", 1),
+        ("control", 2),
         ("lane", 1),
+        ("lane", 2),
         ("head", 1),
     ],
 )
@@ -206,7 +208,7 @@ def test_frame_gives_keys_back_wherever_they_come_from(
 
 def test_control_comes_back_whole() -> None:
     control = decode_control(control_blob())
-    assert control.start == Start([5, 6], {2: [(5, True), (6, False)]}, 5)
+    assert control.start == Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: {"known": [1, 2]}})
     assert control.ends == [SplitEnd(2, 0, 7, True)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import sys
+import types
 from pathlib import Path
 from typing import Any, Optional
 
@@ -16,13 +18,14 @@ from millpond.common import Types
 from millpond.common.time import Instant
 from millpond.common.types import Row
 from millpond.datastream import DataStream, KeyedProcessFunction, RuntimeContext
+from millpond.datastream.formats.avro import AvroSchema, GenericRecordAvroTypeInfo
 from millpond.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
-from millpond.errors import IncompatibleCheckpointError
+from millpond.errors import IncompatibleCheckpointError, ProgramError, UserFunctionError
 from millpond.state.evolution import CannotBecome, resolve
 from millpond.state.schemas import codec_of, schema_of, schema_of_values
 from millpond.testing import CUT, KeyedHarness
@@ -106,6 +109,24 @@ def row(**types: Any) -> Any:
     return Types.ROW_NAMED(list(types), list(types.values()))
 
 
+def avro(*fields: str) -> Any:
+    """A record of fields, each as JSON."""
+    text = '{"type": "record", "name": "ads.View", "fields": [' + ", ".join(fields) + "]}"
+    return GenericRecordAvroTypeInfo(AvroSchema.parse_string(text))
+
+
+AD = '{"name": "ad", "type": "string"}'
+COUNT = '{"name": "count", "type": ["null", "int"], "default": null}'
+LONG_COUNT = '{"name": "count", "type": "long"}'
+PRICE = '{"name": "price", "type": "double", "default": 1.5}'
+PRICE_WITHOUT_DEFAULT = '{"name": "price", "type": "double"}'
+RENAMED = '{"name": "advert", "type": "string", "aliases": ["ad"]}'
+SIZE = '{"name": "size", "type": {"type": "enum", "name": "Size", "symbols": ["S", "M"]}}'
+MORE_SIZES = SIZE.replace('"M"', '"M", "L"')
+FEWER_SIZES = SIZE.replace('"S", ', "")
+OTHER_SIZE = FEWER_SIZES.replace('["M"]', '["M"], "default": "M"')
+MD5 = '{"name": "md5", "type": {"type": "fixed", "name": "MD5", "size": 2}}'
+LARGER_MD5 = MD5.replace("2", "3")
 INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
 ANY = Types.PICKLED_BYTE_ARRAY()
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
@@ -174,6 +195,79 @@ CHANGES: dict[str, tuple[StateDescriptor, Any, StateDescriptor, Any]] = {
         value(ViewWithTags),
         ViewWithTags("a", 2, [], {}),
     ),
+    "avro: field added": (
+        value(avro(AD)),
+        {"ad": "a"},
+        value(avro(AD, PRICE)),
+        {"ad": "a", "price": 1.5},
+    ),
+    "avro: field added without default": (
+        value(avro(AD)),
+        {"ad": "a"},
+        value(avro(AD, PRICE_WITHOUT_DEFAULT)),
+        None,
+    ),
+    "avro: field removed": (
+        value(avro(AD, COUNT)),
+        {"ad": "a", "count": 2},
+        value(avro(AD)),
+        {"ad": "a"},
+    ),
+    "avro: int to long": (
+        value(avro(AD, COUNT)),
+        {"ad": "a", "count": 2},
+        value(avro(AD, LONG_COUNT)),
+        {"ad": "a", "count": 2},
+    ),
+    "avro: long to int": (
+        value(avro(AD, LONG_COUNT)),
+        {"ad": "a", "count": 2},
+        value(avro(AD, COUNT)),
+        None,
+    ),
+    "avro: renamed": (value(avro(AD)), {"ad": "a"}, value(avro(RENAMED)), {"advert": "a"}),
+    "avro: more symbols": (
+        value(avro(AD, SIZE)),
+        {"ad": "a", "size": "S"},
+        value(avro(AD, MORE_SIZES)),
+        {"ad": "a", "size": "S"},
+    ),
+    "avro: symbol is gone": (
+        value(avro(AD, SIZE)),
+        {"ad": "a", "size": "S"},
+        value(avro(AD, FEWER_SIZES)),
+        None,
+    ),
+    "avro: symbol is gone, with a default": (
+        value(avro(AD, SIZE)),
+        {"ad": "a", "size": "S"},
+        value(avro(AD, OTHER_SIZE)),
+        {"ad": "a", "size": "M"},
+    ),
+    "avro: fixed": (
+        value(avro(AD, MD5)),
+        {"ad": "a", "md5": b"xy"},
+        value(avro(AD, MD5, PRICE)),
+        {"ad": "a", "md5": b"xy", "price": 1.5},
+    ),
+    "avro: fixed of another size": (
+        value(avro(AD, MD5)),
+        {"ad": "a", "md5": b"xy"},
+        value(avro(AD, LARGER_MD5)),
+        None,
+    ),
+    "avro: elements of a list": (
+        listed(avro(AD)),
+        [{"ad": "a"}, {"ad": "b"}],
+        listed(avro(AD, PRICE)),
+        [{"ad": "a", "price": 1.5}, {"ad": "b", "price": 1.5}],
+    ),
+    "dataclass to avro": (
+        value(View),
+        View("a", 2),
+        value(avro(AD)),
+        {"ad": "a"},
+    ),
     "dataclass gets a field without default": (
         value(View),
         View("a", 2),
@@ -224,6 +318,90 @@ def test_log_is_read_with_another_type(change: str) -> None:
         snapshot = job.snapshot()
 
 
+@pytest.mark.parametrize("options", ["frozen=True, slots=True", "slots=True", "frozen=True", ""])
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("count: int = 0; ad: str = ''", {"ad": "a", "count": 2}),
+        ("price: float = 1.5; count: int = 0; ad: str = ''", {"ad": "a", "count": 2, "price": 1.5}),
+        ("count: int = 0", {"count": 2}),
+    ],
+)
+def test_fields_of_a_class_change_places(
+    options: str, fields: str, expected: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pickles of some dataclasses have no names in them."""
+    module = types.ModuleType("versions_of_a_class")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def define(body: str) -> Any:
+        lines = "".join(f"    {line.strip()}\n" for line in body.split(";"))
+        exec(
+            f"import dataclasses\n@dataclasses.dataclass({options})\nclass Seen:\n{lines}",
+            module.__dict__,
+        )
+        return module.Seen
+
+    seen = define("ad: str = ''; count: int = 0")
+    job = KeyedHarness.of(Keep(value(seen), seen("a", 2)), lambda r: r)
+    job.process_element("key")
+    snapshot = job.snapshot()
+    job = KeyedHarness.of(Keep(value(define(fields))), lambda r: r, restore=snapshot)
+    job.process_element("key")
+    (found,) = job.values()
+    assert dataclasses.asdict(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        ("{", "not JSON"),
+        ('"string"', "must be one of records"),
+        ('{"type": "record", "fields": []}', "wrong"),
+        ('{"type": "record", "name": "a", "fields": [{"name": "b", "type": "text"}]}', "text"),
+    ],
+)
+def test_wrong_avro_schema_is_refused(schema: str, reason: str) -> None:
+    with pytest.raises(ProgramError, match=reason):
+        AvroSchema.parse_string(schema)
+
+
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        ('["int", "string"]', "field b of the Avro schema a: state cannot have a union of several"),
+        ('["null", "a"]', "'a' within itself"),
+        ('"null"', "null alone"),
+        ('{"type": "record", "name": "c", "fields": []}', "field b of .* a record without fields"),
+    ],
+)
+def test_avro_schema_that_state_cannot_have_is_refused(field: str, reason: str) -> None:
+    text = '{"type": "record", "name": "a", "fields": [{"name": "b", "type": ' + field + "}]}"
+    with pytest.raises(ProgramError, match=reason):
+        schema_of(GenericRecordAvroTypeInfo(AvroSchema.parse_string(text)))
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        ({"ad": 7}, "View.ad is <7> of type <class 'int'> expected string"),
+        ({}, "ads.View.ad. is None"),
+        ({"ad": "a", "color": "red"}, "it has no field \\['color'\\]"),
+        ("a", "expected"),
+    ],
+)
+def test_value_that_does_not_fit_its_avro_schema_is_refused(written: Any, reason: str) -> None:
+    job = KeyedHarness.of(Keep(value(avro(AD, PRICE)), written), lambda r: r)
+    with pytest.raises(UserFunctionError, match=reason):
+        job.process_element("key")
+
+
+def test_fields_that_are_left_out_get_their_defaults() -> None:
+    job = KeyedHarness.of(Keep(value(avro(AD, PRICE)), {"ad": "a"}), lambda r: r)
+    job.process_element("key")
+    assert job.values() == [{"ad": "a", "price": 1.5}]
+
+
 def test_refused_change_names_old_and_new_type() -> None:
     job = KeyedHarness.of(Keep(value(ROW1), Row(a=1, b="x")), lambda r: r)
     job.process_element("key")
@@ -255,6 +433,20 @@ TYPED: dict[str, tuple[Any, Any]] = {
     "tuple": (Types.TUPLE([INT, STRING]), st.tuples(st.integers(0, 9), st.text())),
     "row": (row(a=INT, b=Types.LIST(INT)), st.builds(lambda a: Row(a=a, b=[a]), st.integers(0, 9))),
     "dataclass": (View, st.builds(View, st.text(), st.integers(0, 9))),
+    "avro": (
+        avro(
+            AD, COUNT, SIZE, MD5, '{"name": "prices", "type": {"type": "map", "values": "float"}}'
+        ),
+        st.fixed_dictionaries(
+            {
+                "ad": st.text(),
+                "count": st.one_of(st.none(), st.integers(0, 9)),
+                "size": st.sampled_from("SM"),
+                "md5": st.binary(min_size=2, max_size=2),
+                "prices": st.dictionaries(st.text(), st.floats(0, 1)),
+            }
+        ),
+    ),
     "any": (ANY, st.one_of(st.integers(), st.text(), st.lists(st.integers()))),
 }
 

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from millpond.common import Row, RowKind
+from millpond.runtime.task.key_groups import stable_hash
 
 
 def test_row_by_position_name_and_attribute() -> None:
@@ -53,3 +54,5 @@ def test_rows_with_the_same_fields_in_another_order_are_equal() -> None:
     assert Row(a=1, b=2) == Row(b=2, a=1)
     assert Row(a=1) != Row(1)
     assert hash(Row(1, 2)) == hash(Row(1, 2))
+    assert hash(Row(a=1, b=2)) == hash(Row(b=2, a=1))
+    assert stable_hash(Row(a=1, b=2)) == stable_hash(Row(b=2, a=1)), "they are one key"

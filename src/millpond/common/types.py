@@ -123,7 +123,14 @@ class Row:
         return self.as_dict() == other.as_dict()
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values))
+        return hash(tuple(self.in_order_of_names()))
+
+    def in_order_of_names(self) -> list[Any]:
+        """The values, alike for all rows that are equal."""
+        if self._fields is None:
+            return self._values
+        named = zip(self._fields, self._values, strict=False)
+        return [value for _, value in sorted(named, key=lambda pair: pair[0])]
 
     def __repr__(self) -> str:
         if self._fields is None:

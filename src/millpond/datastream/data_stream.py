@@ -23,6 +23,7 @@ from millpond.datastream.connected_streams import (
 from millpond.datastream.connectors.base import Sink, TwoPhaseSink
 from millpond.datastream.data_stream_sink import CloseableIterator, DataStreamSink
 from millpond.datastream.functions import (
+    CheckpointListener,
     FilterFunction,
     FlatMapFunction,
     Function,
@@ -35,6 +36,7 @@ from millpond.datastream.functions import (
     SinkFunction,
 )
 from millpond.datastream.joins import IntervalJoinable, Joinable
+from millpond.datastream.operator_state import CheckpointedFunction
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
 from millpond.datastream.state import MapStateDescriptor
@@ -315,9 +317,16 @@ class DataStream(Joinable):
     def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
         if not isinstance(sink_func, SinkFunction):
             raise TypeError(f"add_sink takes a SinkFunction, not {type(sink_func).__name__}")
-        return DataStreamSink(
-            self._sink(f"Sink: {type(sink_func).__name__}", SinkKind.FUNCTION, sink_func)
-        )
+        name = f"Sink: {type(sink_func).__name__}"
+        if isinstance(sink_func, (CheckpointedFunction, CheckpointListener)):
+            node = self._environment._graph.add(
+                OperatorKind.SINK_FUNCTION,
+                name,
+                function=sink_func,
+                inputs=list(self._edges),
+            )
+            return DataStreamSink(node)
+        return DataStreamSink(self._sink(name, SinkKind.FUNCTION, sink_func))
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
         if not isinstance(sink, TwoPhaseSink):

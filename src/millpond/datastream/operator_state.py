@@ -17,7 +17,8 @@ class OperatorStateStore(ABC):
 
     @abstractmethod
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list of this subtask; one that starts from a savepoint gets the elements of all."""
+        """A list of this subtask; one that starts from a savepoint, or anew after a failure, gets the
+        elements of all."""
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
         raise UnsupportedFeatureError(

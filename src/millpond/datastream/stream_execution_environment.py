@@ -211,15 +211,11 @@ class StreamExecutionEnvironment(MissingMethods):
 
     def _pending_graph(self) -> StreamGraph:
         executed = self._executed
-        return self._graph.select(
-            lambda node: node.kind is OperatorKind.SINK and node.id not in executed
-        )
+        return self._graph.select(lambda node: node.is_sink and node.id not in executed)
 
     def _next_graph(self) -> StreamGraph:
         graph = self._pending_graph()
-        self._executed.update(
-            node.id for node in graph.nodes.values() if node.kind is OperatorKind.SINK
-        )
+        self._executed.update(node.id for node in graph.nodes.values() if node.is_sink)
         return graph
 
     def _execute_and_collect(

@@ -39,9 +39,15 @@ def _parallelism(plan: JobPlan, node: Node) -> int:
 def _title(node: Node) -> str:
     if node.kind is OperatorKind.SOURCE and not node.name.startswith("Source"):
         return f"Source: {node.name}"
-    if node.kind is OperatorKind.SINK and not node.name.startswith("Sink"):
+    if node.is_sink and not node.name.startswith("Sink"):
         return f"Sink: {node.name}"
     return node.name
+
+
+def _pact(node: Node) -> str:
+    if node.is_sink:
+        return "Data Sink"
+    return "Data Source" if node.kind is OperatorKind.SOURCE else "Operator"
 
 
 def _strategy(exchange: Exchange) -> str:
@@ -57,9 +63,7 @@ def to_json(graph: StreamGraph, plan: JobPlan, chaining: bool = True) -> dict[st
         entry: dict[str, Any] = {
             "id": node.id,
             "type": _title(node),
-            "pact": {OperatorKind.SOURCE: "Data Source", OperatorKind.SINK: "Data Sink"}.get(
-                node.kind, "Operator"
-            ),
+            "pact": _pact(node),
             "contents": node.description or _title(node),
             "parallelism": _parallelism(plan, node),
             "uid": planned.uid,

@@ -31,6 +31,7 @@ class OperatorKind(Enum):
     KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"
     ASSIGN_WATERMARKS = "assign_watermarks"
     SINK = "sink"
+    SINK_FUNCTION = "sink_function"  # one that keeps state: an operator without output
 
 
 class SinkKind(Enum):
@@ -102,6 +103,10 @@ class Node:
     @property
     def is_keyed(self) -> bool:
         return any(edge.exchange.kind is ExchangeKind.KEY for edge in self.inputs)
+
+    @property
+    def is_sink(self) -> bool:
+        return self.kind in (OperatorKind.SINK, OperatorKind.SINK_FUNCTION)
 
     @property
     def has_state(self) -> bool:

@@ -15,7 +15,7 @@ from millpond.runtime.task.key_groups import UPPER_BOUND_MAX_PARALLELISM
 def validate(
     graph: StreamGraph, parallelism: int, max_parallelism: int | None, auto_uids: bool
 ) -> None:
-    if not any(node.kind is OperatorKind.SINK for node in graph.nodes.values()):
+    if not any(node.is_sink for node in graph.nodes.values()):
         raise ProgramError(
             "The program has no sink, so it would do nothing. Add print(), sink_to(), add_sink() "
             "or use execute_and_collect()."
@@ -80,6 +80,7 @@ _WITH_OPERATOR_STATE = (
     OperatorKind.FLAT_MAP,
     OperatorKind.FILTER,
     OperatorKind.PROCESS,
+    OperatorKind.SINK_FUNCTION,
 )
 
 
@@ -94,8 +95,8 @@ def _check_operator_state(node: Node) -> None:
         )
     if node.kind not in _WITH_OPERATOR_STATE:
         raise UnsupportedFeatureError(
-            f"CheckpointedFunction: {_title(node)} cannot have operator state yet. map, flat_map, filter and "
-            "process functions can; a sink can be a TwoPhaseSink, a source is rewound by its position."
+            f"CheckpointedFunction: {_title(node)} cannot have operator state. map, flat_map, filter and "
+            "process functions and sinks of add_sink can; a source is rewound by its position."
         )
 
 

@@ -78,6 +78,7 @@ class Coordinator:
         self.savepoints = SavepointDesk(plan, folder_path, self._wake.set)
         self._order: SavepointOrder | None = None  # of the batch that runs
         self.stopped = False  # by a savepoint; there is no further batch
+        self._has_recovered = False
         self._reset()
 
     def _reset(self) -> None:
@@ -182,7 +183,14 @@ class Coordinator:
         doing it again changes nothing."""
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
+        self._recover_output(self._last_epoch)
         self.savepoints.write_what_is_done()
+
+    def _recover_output(self, epoch: int) -> None:
+        """Once: what attempts before this one left behind after `epoch`."""
+        if not self._has_recovered:
+            self._output.recover(epoch)
+            self._has_recovered = True
 
     @property
     def last_epoch(self) -> int:
@@ -223,6 +231,7 @@ class Coordinator:
             self._load_epoch(epoch - 1)
             self.finished = self.stopped = False
             self.savepoints.forget(epoch)
+            self._recover_output(epoch - 1)
         else:
             self.commit_output()
         if planned is not None:
@@ -363,6 +372,7 @@ class Coordinator:
         prepared: list[tuple[int, int, Any]] = []
         wakeups: list[int] = []
         parts: list[Part] = []
+        unions: dict[int, dict[int, Any]] = {}
         statistics = self.checkpoints.begin()
         for _, _, blob in rows:
             if codec.kind_of(blob) != BlobKind.META:
@@ -374,6 +384,9 @@ class Coordinator:
             combine(self.metrics, meta.get("metrics", {}))
             if "state" in meta:
                 statistics.add(*meta["state"])
+            if "unions" in meta:
+                task, subtask, lists = meta["unions"]
+                unions.setdefault(task, {})[subtask] = lists
             if meta.get("part") is not None:
                 parts.append(meta["part"])
             if meta.get("wakeup_ms") is not None:
@@ -381,6 +394,9 @@ class Coordinator:
         if self._started_s:
             self._size.took((time.monotonic() - self._started_s) * 1000, self._was_waiting)
         self._advance_clocks(sorted(ends))
+        for task, lists in unions.items():
+            start = self._starts[task]
+            self._starts[task] = start._replace(unions=start.unions | lists)
         self._wakeup_ms = min(wakeups, default=None)
         self._prepared = prepared
         self._output.show(epoch, rows)

@@ -8,7 +8,7 @@ from itertools import repeat
 from typing import Any
 
 from millpond.common.serialization import record_to_text
-from millpond.datastream.connectors.base import Epoch, TwoPhaseSink
+from millpond.datastream.connectors.base import Epoch
 from millpond.errors import MillpondError
 from millpond.plan.graph import SinkKind
 from millpond.plan.physical import JobPlan, SinkPlan
@@ -50,7 +50,15 @@ class OutputDelivery:
         for sink in self._plan.sinks.values():
             messages = [message for sink_id, _, message in prepared if sink_id == sink.id]
             if sink.kind is SinkKind.TWO_PHASE and messages:
-                self._commit(sink, Epoch(epoch, self._plan.settings["job_id"], sink.uid), messages)
+                own = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+                _call(sink, sink.function.commit, f"committing epoch {epoch}", own, messages)
+
+    def recover(self, epoch: int) -> None:
+        """Before the first batch of an attempt: what epochs after `epoch` prepared never counts."""
+        for sink in self._plan.sinks.values():
+            if sink.kind is SinkKind.TWO_PHASE:
+                newest = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+                _call(sink, sink.function.recover, "recovering", newest)
 
     @staticmethod
     def _print(sink: SinkPlan, frames: list[tuple[int, Frame]]) -> None:
@@ -65,16 +73,14 @@ class OutputDelivery:
             sys.stdout.write("\n".join(lines) + "\n")
             sys.stdout.flush()
 
-    @staticmethod
-    def _commit(sink: SinkPlan, epoch: Epoch, messages: list[Any]) -> None:
-        assert isinstance(sink.function, TwoPhaseSink)
-        try:
-            sink.function.commit(epoch, messages)
-        except MillpondError:
-            raise
-        except Exception as problem:
-            action = f"committing epoch {epoch.number}"
-            raise user_error(problem, sink.name, 0, action, None) from None
+
+def _call(sink: SinkPlan, method: Callable[..., None], action: str, *arguments: Any) -> None:
+    try:
+        method(*arguments)
+    except MillpondError:
+        raise
+    except Exception as problem:
+        raise user_error(problem, sink.name, 0, action, None) from None
 
 
 def _values(frames: list[tuple[int, Frame]]) -> Iterator[tuple[int, Any]]:

@@ -1,17 +1,20 @@
 """What happens to state whose type has changed (E47, C40): Avro's rules for reading with another schema.
 
 int becomes long or double, long becomes double, strings and bytes become each other. Fields of records are
-matched by name: one that is new gets its default (null, if it may be missing), one that is gone is dropped.
+matched by name, or by an alias that an Avro schema gives them: one that is new gets its default (null, if it
+may be missing), one that is gone is dropped. An enum may get more symbols.
 Anything else is refused. A state that had no declared type may get one if all its values fit.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 from millpond.common.basic_types import TypeInformation
-from millpond.runtime.task.codec import freeze, thaw
+from millpond.runtime.task.codec import Frozen, freeze, thaw
 from millpond.state.schemas import Schema, codec_of, is_pickled, schema_of
 
 Convert = Callable[[Any], Any]
@@ -39,7 +42,53 @@ def at_rest_converter(written: Schema, declared: TypeInformation) -> Convert:
     plain = resolve(written, read) or _same
     to_plain = codec_of(written).to_plain or _same
     to_python = codec_of(read).to_python or _same
-    return lambda value: freeze(to_python(plain(to_plain(thaw(value)))))
+    classes = _stored_classes(written)
+    return lambda value: freeze(to_python(plain(to_plain(_thaw_as_written(value, classes)))))
+
+
+def _thaw_as_written(value: Any, classes: dict[str, type]) -> Any:
+    """Dataclasses may have changed since, and some pickles have values without the names of their fields."""
+    if type(value) is not Frozen or not classes:
+        return thaw(value)
+    return _AsWritten(io.BytesIO(value.data), classes).load()
+
+
+class _AsWritten(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, classes: dict[str, type]) -> None:
+        super().__init__(file)
+        self._classes = classes
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self._classes.get(f"{module}:{name}") or super().find_class(module, name)
+
+
+class _StoredDataclass:
+    """An instance of a dataclass as it was written."""
+
+    _names: list[str]
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, tuple):  # (attributes, slots)
+            state = {name: value for part in state if part for name, value in part.items()}
+        elif isinstance(state, list):
+            state = dict(zip(self._names, state, strict=True))
+        self.__dict__.update(state)
+
+
+def _stored_classes(schema: Schema) -> dict[str, type]:
+    """module:name -> what to read instances as, for all dataclasses in a schema."""
+    if isinstance(schema, str) or "logicalType" in schema:
+        return {}
+    if schema["type"] == "array":
+        return _stored_classes(schema["items"])
+    found: dict[str, type] = {}
+    if schema["type"] == "record":
+        for field in schema["fields"]:
+            found |= _stored_classes(field["type"])
+        if schema.get("python") == "dataclass":
+            names = {"_names": [field["name"] for field in schema["fields"]]}
+            found[schema["class"]] = type(schema["name"], (_StoredDataclass,), names)
+    return found
 
 
 def _same(value: Any) -> Any:
@@ -60,6 +109,10 @@ def resolve(written: Schema, read: Schema, path: str = "") -> Convert | None:
             return _resolve_array(written, read, path)
         if written["type"] == "record":
             return _resolve_record(written, read, path)
+        if written["type"] == "enum":
+            return _resolve_enum(written, read, path)
+        if written.get("size") is not None and written["size"] == read["size"]:
+            return None
     where = f" (field {path})" if path else ""
     raise CannotBecome(f"{type_text(written)} cannot become {type_text(read)}{where}")
 
@@ -73,14 +126,15 @@ def _resolve_array(written: Schema, read: Schema, path: str) -> Convert | None:
 
 def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
     known = {field["name"]: field["type"] for field in written["fields"]}
-    taken: list[tuple[str, Convert | None]] = []
+    taken: list[tuple[str, str, Convert | None]] = []
     added: dict[str, Any] = {}
     for field in read["fields"]:
         name = field["name"]
         below = f"{path}.{name}" if path else name
-        if name in known:
-            taken.append((name, resolve(known[name], field["type"], below)))
-        elif "default" in field or read.get("python") != "dataclass":
+        before = next((own for own in (name, *field.get("aliases", ())) if own in known), None)
+        if before is not None:
+            taken.append((name, before, resolve(known[before], field["type"], below)))
+        elif "default" in field or read.get("python") not in ("dataclass", "dict"):
             to_plain = codec_of(field["type"]).to_plain or _same
             added[name] = to_plain(field.get("default"))
         else:
@@ -92,8 +146,24 @@ def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
     def convert(value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is None:
             return None
-        fields = {name: own(value[name]) if own else value[name] for name, own in taken}
+        fields = {name: own(value[old]) if own else value[old] for name, old, own in taken}
         return fields | added
+
+    return convert
+
+
+def _resolve_enum(written: Schema, read: Schema, path: str) -> Convert | None:
+    symbols, default = set(read["symbols"]), read.get("default")
+    if symbols.issuperset(written["symbols"]):
+        return None
+
+    def convert(value: str | None) -> str | None:
+        if value is None or value in symbols:
+            return value
+        if default is None:
+            where = f" (field {path})" if path else ""
+            raise CannotBecome(f"{read['name']} has no symbol '{value}', which is stored{where}")
+        return str(default)
 
     return convert
 
@@ -109,5 +179,9 @@ def type_text(schema: Schema) -> str:
             key, value = schema["items"]["fields"]
             return f"map of {type_text(key['type'])} to {type_text(value['type'])}"
         return f"array of {type_text(schema['items'])}"
+    if schema["type"] == "enum":
+        return f"{schema['name']} ({', '.join(schema['symbols'])})"
+    if schema["type"] == "fixed":
+        return f"{schema['name']} ({schema['size']} bytes)"
     fields = ", ".join(f"{f['name']} {type_text(f['type'])}" for f in schema["fields"])
     return f"{schema['name']} ({fields})"

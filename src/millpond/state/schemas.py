@@ -1,7 +1,8 @@
 """Types of states as Avro schemas, and values as Arrow columns of these schemas.
 
 A schema is what `json.loads` makes of an Avro schema. Every value may be missing (null). Attributes beyond
-Avro's tell what Python had: "python": "row", "tuple", "dataclass" (with its "class"), "map" or "instant".
+Avro's tell what Python had: "python": "row", "tuple", "dataclass" (with its "class"), "dict" (a record of an
+Avro schema), "map" or "instant".
 Values of an undeclared type are {"type": "bytes", "logicalType": "pickle"}: Python pickles.
 """
 
@@ -39,8 +40,10 @@ from millpond.common.composite_types import (
 from millpond.common.time import Instant
 from millpond.common.typeinfo import Types, to_type_info
 from millpond.common.types import Row
+from millpond.datastream.formats.avro import GenericRecordAvroTypeInfo
 from millpond.errors import CorruptDataError, ProgramError
 from millpond.runtime.task.codec import dumps, loads
+from millpond.state.avro_schemas import from_avro, map_schema
 
 Schema = Any  # a string, or a dict
 PICKLE: Schema = {"type": "bytes", "logicalType": "pickle"}
@@ -86,7 +89,7 @@ def schema_of(declared: TypeInformation, within: tuple[type, ...] = ()) -> Schem
         return {"type": "array", "items": schema_of(declared.element_type, within)}
     if isinstance(declared, MapTypeInfo):
         key, value = declared.key_type_info, declared.value_type_info
-        return _map_schema(schema_of(key, within), schema_of(value, within))
+        return map_schema(schema_of(key, within), schema_of(value, within))
     if isinstance(declared, RowTypeInfo):
         types = [schema_of(own, within) for own in declared.types]
         return _record("Row", "row", list(zip(declared.field_names, types, strict=True)))
@@ -96,6 +99,8 @@ def schema_of(declared: TypeInformation, within: tuple[type, ...] = ()) -> Schem
             "tuple",
             [(f"f{i}", schema_of(own, within)) for i, own in enumerate(declared.types)],
         )
+    if isinstance(declared, GenericRecordAvroTypeInfo):
+        return from_avro(declared.schema.parsed)
     if isinstance(declared, ClassTypeInfo) and _has_fields(declared.python_class, within):
         return _dataclass_schema(declared.python_class, within)
     return PICKLE
@@ -116,16 +121,6 @@ def _record(name: str, python: str, fields: list[tuple[str, Schema]]) -> Schema:
         "python": python,
         "fields": [{"name": field, "type": schema} for field, schema in fields],
     }
-
-
-def _map_schema(key: Schema, value: Schema) -> Schema:
-    entry = {
-        "type": "record",
-        "name": "Entry",
-        "python": "tuple",
-        "fields": [{"name": "key", "type": key}, {"name": "value", "type": value}],
-    }
-    return {"type": "array", "items": entry, "python": "map"}
 
 
 def _dataclass_schema(python_class: Any, within: tuple[type, ...]) -> Schema:
@@ -207,6 +202,8 @@ def codec_of(schema: Schema) -> ValueCodec:
         return _array_codec(schema)
     if schema["type"] == "record":
         return _record_codec(schema)
+    if schema["type"] in ("enum", "fixed"):
+        return _plain_codec("string" if schema["type"] == "enum" else "bytes")
     raise CorruptDataError(f"Unknown schema {schema!r}.")
 
 
@@ -298,6 +295,12 @@ def _record_functions(
     kind = schema.get("python", "row")
     if kind == "tuple":
         return list, tuple
+    if kind == "dict":
+        defaults = {field["name"]: field.get("default") for field in schema["fields"]}
+        return (
+            lambda value: [value.get(name, defaults[name]) for name in names],
+            lambda fields: dict(zip(names, fields, strict=True)),
+        )
     if kind == "instant":
         return lambda instant: [instant.seconds, instant.nanos], lambda fields: Instant(*fields)
     if kind == "dataclass":

@@ -10,6 +10,7 @@ from millpond.datastream.connectors.base import (
     SplitWork,
     TwoPhaseSink,
 )
+from millpond.datastream.connectors.two_phase_commit import TwoPhaseCommitSink
 
 __all__ = [
     "DeliveryGuarantee",
@@ -19,5 +20,6 @@ __all__ = [
     "Source",
     "SplitEnumerator",
     "SplitWork",
+    "TwoPhaseCommitSink",
     "TwoPhaseSink",
 ]

@@ -145,5 +145,9 @@ class TwoPhaseSink(Sink):
     @abstractmethod
     def commit(self, epoch: Epoch, messages: list[Any]) -> None: ...
 
+    def recover(self, epoch: Epoch) -> None:
+        """Called on the driver when a job starts, or starts again, before any record is written. `epoch` is
+        the newest one that counts, and is committed; what later ones left behind is never committed."""
+
     def validate(self) -> None:
         """Called on the driver before the job starts; raise ProgramError if it cannot work."""

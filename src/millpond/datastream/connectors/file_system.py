@@ -354,10 +354,13 @@ class _FileWriter(SinkWriter):
         self._path.unlink(missing_ok=True)
 
 
+def _owner(epoch: Epoch) -> str:
+    """Unlike that of any other job or sink that writes to the same folder."""
+    return epoch.job_id[:8] + hashlib.sha256(epoch.sink_uid.encode()).hexdigest()[:6]
+
+
 def _stem(epoch: Epoch) -> str:
-    """Unlike that of any other job, sink or epoch that writes to the same folder."""
-    sink = hashlib.sha256(epoch.sink_uid.encode()).hexdigest()[:6]
-    return f"{epoch.job_id[:8]}{sink}-{epoch.number}"
+    return f"{_owner(epoch)}-{epoch.number}"
 
 
 class FileSink(TwoPhaseSink):
@@ -402,6 +405,10 @@ class FileSink(TwoPhaseSink):
             os.fsync(folder)  # the new names, too, must survive a power failure
         finally:
             os.close(folder)
+
+    def recover(self, epoch: Epoch) -> None:
+        for leftover in self._folder.glob(f".{_owner(epoch)}-*{_UNFINISHED}"):
+            leftover.unlink(missing_ok=True)
 
     class RowFormatBuilder:
         def __init__(self, base_path: str, encoder: Encoder) -> None:

@@ -26,6 +26,7 @@ from millpond.runtime.task.operators import (
     user_error,
 )
 from millpond.runtime.task.router import RecordError, Router
+from millpond.runtime.task.sink_operator import SinkFunctionOperator
 from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.runtime.task.window_operators import window_operator
 from millpond.state.handle_kinds import map_handle
@@ -34,6 +35,7 @@ _OPERATORS: dict[OperatorKind, Callable[..., Operator]] = {
     **OPERATORS,
     OperatorKind.ASSIGN_WATERMARKS: WatermarkOperator,
     OperatorKind.WINDOW: window_operator,
+    OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
     OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
     OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
 }

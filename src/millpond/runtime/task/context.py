@@ -34,6 +34,7 @@ class TaskClock:
     def __init__(self) -> None:
         self.watermark = MIN_TIMESTAMP
         self.processing_time_ms = 0
+        self.epoch = 0
         self.timestamp: int | None = None  # of the record, or the time of the timer
         self.in_processing_timer = False
         self.current = CurrentKey()

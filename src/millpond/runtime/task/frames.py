@@ -67,11 +67,13 @@ class SplitEnd(NamedTuple):
 
 class Start(NamedTuple):
     """A task's event-time clock at the start of a batch: the output of the valve of each of its
-    inputs, the (watermark, active) of each split of each origin, and the clock itself."""
+    inputs, the (watermark, active) of each split of each origin, and the clock itself.
+    `unions`: subtask -> its union lists, which another one that starts anew gets, too (E31)."""
 
     inputs: list[int]
     origins: dict[int, list[tuple[int, bool]]]
     clock: int
+    unions: dict[int, dict[str, list[Any]]] = {}
 
 
 class Control(NamedTuple):
@@ -208,7 +210,8 @@ def join_controls(controls: Iterable[Control]) -> Control:
 
 def meta_row(content: dict[str, Any], label: int) -> Row:
     """A message to the driver. Keys: ends [SplitEnd], splits {split key: state}, wakeup_ms,
-    metrics {name: value}, state (task, key group, bytes written, bytes of its log)."""
+    metrics {name: value}, state (task, key group, bytes written, bytes of its log),
+    unions (task, subtask, its union lists)."""
     return SINK_LEVEL, label, codec.encode(BlobKind.META, content)
 
 

@@ -116,6 +116,7 @@ class JobHost:
         now_ms = batch.processing_time_ms
         chain.clock.watermark = MIN_TIMESTAMP
         chain.clock.processing_time_ms = now_ms
+        chain.clock.epoch = batch.epoch
         for operator in chain.watermark_operators():
             operator.resume(split.saved.get(operator.plan.id), now_ms)
         source = chain.root.plan.function
@@ -297,7 +298,9 @@ class JobHost:
         now_ms = control.processing_time_ms
         router.begin(Part(-1, number), chain.subtask)
         task.bind(state, start_clock, now_ms)
-        chain.operator_state.begin(control.epoch)
+        chain.clock.epoch = control.epoch
+        unions = control.start.unions
+        chain.operator_state.begin(control.epoch, [unions[own] for own in sorted(unions)])
         self._resume_watermarks(chain, state, now_ms)
         task.advance_processing_time(now_ms)
         exchanges = self.plan.exchanges
@@ -321,6 +324,9 @@ class JobHost:
         rows.extend(self._suspend_watermarks(chain, state, number, control, ended, meta))
         wakeup_ms = earliest(state.processing_timers.next_time_ms(), meta.pop("wakeup_ms", None))
         metrics = chain.metrics.take()
+        union_lists = chain.operator_state.union_lists()
+        if union_lists:
+            meta["unions"] = (plan.id, number, union_lists)
         if wakeup_ms is not None and not ended:
             meta["wakeup_ms"] = wakeup_ms
         if metrics:

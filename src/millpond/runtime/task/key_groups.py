@@ -64,7 +64,7 @@ def stable_hash(key: Any) -> int:
         return zlib.crc32(key)
     if kind is tuple or kind is Row:
         code = 1
-        for item in key:
+        for item in key if kind is tuple else key.in_order_of_names():
             code = (31 * code + stable_hash(item)) & _MASK
         return code
     if isinstance(

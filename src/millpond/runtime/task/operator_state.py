@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from millpond.datastream.operator_state import (
@@ -11,7 +12,7 @@ from millpond.datastream.operator_state import (
     FunctionSnapshotContext,
     OperatorStateStore,
 )
-from millpond.datastream.state import ListStateDescriptor
+from millpond.datastream.state import ListState, ListStateDescriptor
 from millpond.runtime.task.operators import user_error
 from millpond.state.handles import CurrentKey, ListStateHandle
 
@@ -31,6 +32,7 @@ class OperatorState:
         self._function: CheckpointedFunction | None = function if keeps else None
         self._chain = chain
         self._is_initialized = False
+        self._unions: dict[str, ListState[Any]] = {}
         self._epoch = -1
 
     def __bool__(self) -> bool:
@@ -40,15 +42,20 @@ class OperatorState:
         """True if the function has seen this batch: it is run again, and needs another function."""
         return self._function is not None and epoch <= self._epoch
 
-    def begin(self, epoch: int) -> None:
-        """The task is bound to its state."""
+    def begin(self, epoch: int, unions: Iterable[dict[str, list[Any]]] = ()) -> None:
+        """The task is bound to its state. `unions`: the union lists of all subtasks."""
         if self._function is None:
             return
         self._epoch = epoch
         if not self._is_initialized:
             state = self._chain.clock.state
             assert state is not None
-            context = _InitializationContext(self._chain, not state.is_empty())
+            known: dict[str, list[Any]] = {}
+            for own in unions:
+                for name, elements in own.items():
+                    known.setdefault(name, []).extend(elements)
+            is_restored = not state.is_empty() or bool(known)
+            context = _InitializationContext(self._chain, is_restored, known, self._unions)
             self._call(self._function.initialize_state, "initialize_state", context)
             self._is_initialized = True
 
@@ -57,6 +64,10 @@ class OperatorState:
         if self._function is not None:
             context = _SnapshotContext(epoch, time_ms)
             self._call(self._function.snapshot_state, "snapshot_state", context)
+
+    def union_lists(self) -> dict[str, list[Any]]:
+        """What others get of this subtask when they start anew."""
+        return {name: list(handle.get()) for name, handle in self._unions.items()}
 
     def _call(self, method: Any, name: str, context: Any) -> None:
         try:
@@ -67,9 +78,17 @@ class OperatorState:
 
 
 class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
-    def __init__(self, chain: OperatorChain, is_restored: bool) -> None:
+    def __init__(
+        self,
+        chain: OperatorChain,
+        is_restored: bool,
+        known: dict[str, list[Any]],
+        unions: dict[str, ListState[Any]],
+    ) -> None:
         self._clock = chain.clock
         self._is_restored = is_restored
+        self._known = known
+        self._unions = unions
 
     def is_restored(self) -> bool:
         return self._is_restored
@@ -81,7 +100,10 @@ class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
         return self._handle(SPLIT, descriptor)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> Any:
-        return self._handle(UNION, descriptor)
+        handle = self._unions[descriptor.name] = self._handle(UNION, descriptor)
+        if descriptor.name in self._known:
+            handle.update(self._known[descriptor.name])
+        return handle
 
     def _handle(self, prefix: str, descriptor: ListStateDescriptor) -> Any:
         own = copy.copy(descriptor)

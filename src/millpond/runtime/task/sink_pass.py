@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from millpond.datastream.connectors.base import Epoch, TwoPhaseSink
+from millpond.datastream.connectors.base import Epoch, SinkWriter, TwoPhaseSink
 from millpond.datastream.functions import Function, SinkContext
 from millpond.plan.graph import ExchangeKind, OperatorKind, SinkKind
 from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
@@ -88,24 +89,38 @@ class SinkHost:
                 own_subtask = split_label(row[1])[1] if subtask is None else subtask
                 frames.setdefault((frame.target, own_subtask), []).append(frame)
         context = _Context(epoch, processing_time_ms)
-        for (sink_id, own_subtask), own in sorted(frames.items()):
-            sink, metrics = self._open(sink_id, own_subtask)
-            message = self._write(sink, own_subtask, own, context)
-            meta: dict[str, Any] = {"prepared": [(sink_id, own_subtask, message)]}
-            taken = metrics.take()
-            if taken:
-                meta["metrics"] = taken
-            passed.append(meta_row(meta, 0))
+        writers: list[SinkWriter] = []
+        try:
+            for (sink_id, own_subtask), own in sorted(frames.items()):
+                sink, metrics = self._open(sink_id, own_subtask)
+                message = self._write(sink, own_subtask, own, context, writers)
+                meta: dict[str, Any] = {"prepared": [(sink_id, own_subtask, message)]}
+                taken = metrics.take()
+                if taken:
+                    meta["metrics"] = taken
+                passed.append(meta_row(meta, 0))
+        except BaseException:
+            for writer in writers:
+                with suppress(Exception):  # what went wrong first is what counts
+                    writer.abort()
+            raise
         return passed
 
-    def _write(self, sink: SinkPlan, subtask: int, frames: list[Frame], context: _Context) -> Any:
-        writer = None
-        if isinstance(sink.function, TwoPhaseSink):
-            epoch = Epoch(context.epoch(), self.plan.settings["job_id"], sink.uid)
-            writer = sink.function.create_writer(subtask, epoch)
-        write = writer.write if writer is not None else sink.function.invoke
-        value = None
+    def _write(
+        self,
+        sink: SinkPlan,
+        subtask: int,
+        frames: list[Frame],
+        context: _Context,
+        writers: list[SinkWriter],
+    ) -> Any:
+        writer = value = None
         try:
+            if isinstance(sink.function, TwoPhaseSink):
+                epoch = Epoch(context.epoch(), self.plan.settings["job_id"], sink.uid)
+                writer = sink.function.create_writer(subtask, epoch)
+                writers.append(writer)
+            write = writer.write if writer is not None else sink.function.invoke
             bundle = merge(frames, lambda frame: 0)
             if bundle is not None and not (writer and writer.write_many(bundle.open_values())):
                 for value, timestamp, watermark in zip(  # noqa: B905 (some are endless)
@@ -117,8 +132,6 @@ class SinkHost:
             value = None
             return writer.prepare() if writer is not None else None
         except Exception as problem:
-            if writer is not None:
-                writer.abort()
             raise user_error(problem, sink.name, subtask, "writing to the sink", value) from None
 
     def _open(self, sink_id: int, subtask: int) -> tuple[SinkPlan, TaskMetrics]:

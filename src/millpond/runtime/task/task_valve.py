@@ -48,7 +48,7 @@ def advance(task: TaskPlan, start: Start, ends: Iterable[SplitEnd]) -> Start:
     for number, is_active in enumerate(active):
         if not is_active:
             valve.status(number, False)
-    return Start(outputs, origins, valve.output)
+    return Start(outputs, origins, valve.output, start.unions)
 
 
 def _splits(task_input: TaskInput, origins: dict[int, list[Status]]) -> list[Status]:
