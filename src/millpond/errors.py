@@ -72,6 +72,14 @@ class JobCancelledError(JobExecutionError):
     """The job was cancelled before it finished."""
 
 
+class CheckpointTimeoutError(JobExecutionError):
+    """A batch took longer than it may, and was given up. Another attempt runs it again."""
+
+    def __init__(self, epoch: int, text: str) -> None:
+        self.epoch = epoch
+        super().__init__(text)
+
+
 class SlotError(JobExecutionError):
     """A slot died, hung, refused a task or could not be started."""
 

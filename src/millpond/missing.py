@@ -169,7 +169,6 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
             for what in (
                 "aligned_checkpoint_timeout",
                 "alignment_timeout",
-                "tolerable_checkpoint_failure_number",
             )
         ]
         + ["set_max_concurrent_checkpoints"],

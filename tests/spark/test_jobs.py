@@ -533,11 +533,13 @@ class _StuckOnce(MapFunction):
 def test_batch_that_takes_too_long_is_given_up_and_run_again(
     spark_environment: MakeEnvironment, tmp_path: Path
 ) -> None:
-    """E40: execution.checkpointing.timeout."""
+    """E40: execution.checkpointing.timeout and tolerable-failed-checkpoints; there is no restart strategy."""
     environment = spark_environment()
-    environment.get_checkpoint_config().set_checkpoint_timeout(10_000)
-    assert environment.get_checkpoint_config().get_checkpoint_timeout() == 10_000
-    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(1, 0))
+    environment.get_config().set_restart_strategy(RestartStrategies.no_restart())
+    config = environment.get_checkpoint_config()
+    config.set_checkpoint_timeout(10_000).set_tolerable_checkpoint_failure_number(1)
+    assert config.get_checkpoint_timeout() == 10_000
+    assert config.get_tolerable_checkpoint_failure_number() == 1
     numbers = environment.from_collection(list(range(6)))
     results = numbers.map(_StuckOnce(tmp_path / "mark")).execute_and_collect()
     assert sorted(results) == list(range(6))

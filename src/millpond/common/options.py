@@ -73,6 +73,11 @@ MIN_PAUSE_MS = Option(
     0,
     "least time between the end of a batch and the next, in ms",
 )
+TOLERATED_TIMEOUTS = Option(
+    "execution.checkpointing.tolerable-failed-checkpoints",
+    0,
+    "how often in a row a batch may be given up and run again before the restart strategy is asked",
+)
 CHECKPOINT_TIMEOUT_MS = Option(
     "execution.checkpointing.timeout",
     0,

@@ -52,6 +52,19 @@ class CheckpointConfig(MissingMethods):
         self._configuration.set_integer(options.CHECKPOINT_TIMEOUT_MS.key, checkpoint_timeout)
         return self
 
+    def get_tolerable_checkpoint_failure_number(self) -> int:
+        return int(options.TOLERATED_TIMEOUTS.read(self._configuration))
+
+    def set_tolerable_checkpoint_failure_number(
+        self, tolerable_checkpoint_failure_number: int
+    ) -> CheckpointConfig:
+        """How often in a row a batch may be given up (`set_checkpoint_timeout`) and run again before the
+        job has failed, and its restart strategy is asked."""
+        self._configuration.set_integer(
+            options.TOLERATED_TIMEOUTS.key, tolerable_checkpoint_failure_number
+        )
+        return self
+
     def get_max_concurrent_checkpoints(self) -> int:
         """Batches run one after the other."""
         return 1

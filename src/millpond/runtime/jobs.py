@@ -22,7 +22,13 @@ from millpond.common.job import (
 )
 from millpond.datastream.connectors.base import TwoPhaseSink
 from millpond.datastream.data_stream import CloseableIterator
-from millpond.errors import CheckpointError, JobCancelledError, ProgramError, SavepointError
+from millpond.errors import (
+    CheckpointError,
+    CheckpointTimeoutError,
+    JobCancelledError,
+    ProgramError,
+    SavepointError,
+)
 from millpond.plan.graph import OperatorKind, StreamGraph
 from millpond.plan.physical import JobPlan, build_plan
 from millpond.plan.validate import validate
@@ -87,6 +93,7 @@ def plan_job(
         "lanes": parallelism,
         "job_id": JobID().__str__(),
         "checkpoint_timeout_ms": options.CHECKPOINT_TIMEOUT_MS.read(configuration),
+        "tolerated_timeouts": options.TOLERATED_TIMEOUTS.read(configuration),
         "min_pause_ms": options.MIN_PAUSE_MS.read(configuration),
         "state_backend": backend_settings(configuration),
         "savepoint_dir": options.SAVEPOINT_DIR.read(configuration),
@@ -143,6 +150,7 @@ class RunningJob(JobClient):
 
     def _run(self) -> None:
         failures_ms: list[int] = []
+        timeouts = _Timeouts(self._plan.settings["tolerated_timeouts"])
         while True:
             try:
                 self._attempt(len(failures_ms))
@@ -152,6 +160,8 @@ class RunningJob(JobClient):
                 self._finish(JobStatus.CANCELED, cancelled)
                 return
             except BaseException as problem:  # never leave a waiter hanging
+                if timeouts.tolerates(problem) and self._set_status(JobStatus.RESTARTING):
+                    continue
                 failures_ms.append(time.time_ns() // 1_000_000)
                 delay_ms = self._restart_strategy.next_delay_ms(failures_ms)
                 retry = delay_ms is not None and self._set_status(JobStatus.RESTARTING)
@@ -253,6 +263,22 @@ class RunningJob(JobClient):
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return CompletableFuture(self._result)
+
+
+class _Timeouts:
+    """Counts how often in a row the same batch was given up."""
+
+    def __init__(self, tolerated: int) -> None:
+        self._tolerated = tolerated
+        self._epoch = -1
+        self._count = 0
+
+    def tolerates(self, problem: BaseException) -> bool:
+        if not isinstance(problem, CheckpointTimeoutError):
+            return False
+        self._count = self._count + 1 if problem.epoch == self._epoch else 1
+        self._epoch = problem.epoch
+        return self._count <= self._tolerated
 
 
 def submit(

@@ -25,7 +25,12 @@ from typing import Any
 from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.common.job import JobStatus
-from millpond.errors import JobExecutionError, MillpondError, ProgramError
+from millpond.errors import (
+    CheckpointTimeoutError,
+    JobExecutionError,
+    MillpondError,
+    ProgramError,
+)
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
 from millpond.runtime import fault_points
@@ -262,9 +267,10 @@ class SparkExecutor:
             timer.cancel()
 
     def _give_up(self, epoch: int, limit_ms: int) -> None:
-        self._failure = JobExecutionError(
+        self._failure = CheckpointTimeoutError(
+            epoch,
             f"Batch {epoch} was not complete after {limit_ms} ms ({options.CHECKPOINT_TIMEOUT_MS.key}) and "
-            "was given up. If it has too much to do: millpond.batch.max-records, or a longer time."
+            "was given up. If it has too much to do: millpond.batch.max-records, or a longer time.",
         )
         self._query.result().stop()
 
