@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,13 @@ from millpond.datastream import (
 )
 from millpond.datastream.state import ListStateDescriptor
 from millpond.errors import ProgramError, UserFunctionError
+from millpond.plan.physical import JobPlan
+from millpond.runtime.direct.executor import DirectExecutor
+from millpond.runtime.jobs import plan_job
+from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.operator_state import deal_out
 from millpond.testing import CUT, FAIL, Harness, MarkedSource, direct_environment
+from tests.unit.test_recovery import Crash, StandInForSpark
 from tests.unit.test_savepoint import go_on, run_and_save
 
 
@@ -96,6 +102,38 @@ def test_failed_batch_is_forgotten(tmp_path: Path) -> None:
     assert list(pairs(stream).execute_and_collect()) == ["ab", "cd"]
 
 
+def in_turns(monkeypatch: pytest.MonkeyPatch, lost: int | None = None) -> None:
+    """Batches run in two workers by turns; what the first made of batch `lost` does not count."""
+    run_batch = DirectExecutor._run_batch
+
+    def run(self: Any) -> None:
+        hosts = self.__dict__.setdefault("hosts", [self._host, JobHost(self._job._blob, 0)])
+        epoch = self._job.epoch
+        if epoch == lost:
+            logs = copy.deepcopy(self._job.logs)
+            lanes = self._job.lanes = self._job.coordinator.plan(epoch)
+            self._host = hosts[(epoch + 1) % 2]
+            rows = [row for lane in lanes for row in self._host.run_lane(lane)]
+            for level in range(1, self._plan.levels + 1):
+                rows = self._run_level(level, rows)
+            self._job.logs = logs
+        self._host = hosts[epoch % 2]
+        run_batch(self)
+
+    monkeypatch.setattr(DirectExecutor, "_run_batch", run)
+
+
+@pytest.mark.parametrize("lost", [None, 1, 2])
+def test_function_that_others_have_run_for_meanwhile_starts_anew(
+    lost: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition that comes back to a worker: the attributes there are of an older batch."""
+    in_turns(monkeypatch, lost)
+    environment = direct_environment()
+    stream = environment._source(MarkedSource(elements("a|b|c|d|e|f")), "letters", None)
+    assert list(pairs(stream).execute_and_collect()) == ["ab", "cd", "ef"]
+
+
 def test_failure_downstream_is_forgotten(tmp_path: Path) -> None:
     mark = tmp_path / "failed"
 
@@ -120,14 +158,26 @@ def test_lists_go_with_savepoints(parallelism: int, tmp_path: Path) -> None:
     assert before + after == ["ab", "cd"]
 
 
+class ToFile(SinkFunction):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def invoke(self, value: Any, context: Any) -> None:
+        with self._path.open("a") as file:
+            file.write(f"{value}\n")
+
+
 class Known(ProcessFunction, CheckpointedFunction):
     """Every subtask knows its number, and learns those of all when it starts."""
+
+    def __init__(self, element_type: Any) -> None:
+        self._type = element_type
 
     def open(self, runtime_context: Any) -> None:
         self._own = runtime_context.get_index_of_this_subtask()
 
     def initialize_state(self, context: Any) -> None:
-        descriptor = ListStateDescriptor("known", Types.INT())
+        descriptor = ListStateDescriptor("known", self._type)
         self._list = context.get_operator_state_store().get_union_list_state(descriptor)
         self._known = sorted(self._list.get())
         assert context.is_restored() == bool(self._known)
@@ -139,8 +189,8 @@ class Known(ProcessFunction, CheckpointedFunction):
         yield (self._own, self._known)
 
 
-def known(stream: DataStream) -> DataStream:
-    return stream.rebalance().process(Known()).uid("known")
+def known(stream: DataStream, element_type: Any = None) -> DataStream:
+    return stream.rebalance().process(Known(element_type or Types.INT())).uid("known")
 
 
 def test_union_list_goes_to_everyone_after_a_failure(tmp_path: Path) -> None:
@@ -155,6 +205,27 @@ def test_union_list_goes_to_everyone_after_a_failure(tmp_path: Path) -> None:
         [(0, []), (1, [])],
         [(0, [0, 1]), (1, [0, 1])],
         [(0, [0, 1]), (1, [0, 1])],
+    ]
+
+
+def test_union_list_changes_its_type_with_the_program(tmp_path: Path) -> None:
+    """As any other state, when a changed program goes on in its job folder."""
+
+    def plan(element_type: Any) -> JobPlan:
+        environment = direct_environment({"parallelism.default": 2})
+        stream = environment._source(MarkedSource(elements("ab|cd|ef")), "letters", None)
+        known(stream, element_type).add_sink(ToFile(tmp_path / "found")).uid("out")
+        graph, config = environment._pending_graph(), environment.get_config()
+        return plan_job(graph, environment._configuration, config, None)
+
+    spark = StandInForSpark()
+    with pytest.raises(Crash):
+        spark.run(plan(Types.INT()), tmp_path / "jobs", (1, "committed"))
+    (tmp_path / "found").unlink()
+    spark.run(plan(Types.DOUBLE()), tmp_path / "jobs", None)
+    assert sorted((tmp_path / "found").read_text().splitlines()) == [
+        "(0, [0.0, 1.0])",
+        "(1, [0.0, 1.0])",
     ]
 
 
@@ -228,6 +299,31 @@ def test_lists_of_sinks_go_with_savepoints(parallelism: int, tmp_path: Path) -> 
     to_file(environment._source(MarkedSource(records), "records", None).uid("records"))
     environment.execute()
     assert [line[:2] for line in (tmp_path / "pairs").read_text().splitlines()] == ["ab", "cd"]
+
+
+@pytest.mark.parametrize("with_state", [False, True])
+def test_sink_of_a_keyed_stream_has_a_key_in_one_place(with_state: bool, tmp_path: Path) -> None:
+    class Where(SinkFunction):
+        def open(self, runtime_context: Any) -> None:
+            self._own = runtime_context.get_index_of_this_subtask()
+
+        def invoke(self, value: Any, context: Any) -> None:
+            with (tmp_path / "where").open("a") as file:
+                file.write(f"{value} {self._own}\n")
+
+    class WithState(Where, CheckpointedFunction):
+        def initialize_state(self, context: Any) -> None: ...
+
+        def snapshot_state(self, context: Any) -> None: ...
+
+    environment = direct_environment({"parallelism.default": 2})
+    numbers = environment.from_collection([1, 2, 3, 4] * 3)
+    numbers.rebalance().key_by(lambda n: n).add_sink(WithState() if with_state else Where())
+    environment.execute()
+    found = (tmp_path / "where").read_text().splitlines()
+    assert len(found) == 12
+    assert len(set(found)) == 4, "each number has one subtask"
+    assert len({line.split()[1] for line in found}) == 2
 
 
 def test_sink_is_told_about_checkpoints(tmp_path: Path) -> None:

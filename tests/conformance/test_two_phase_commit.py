@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from millpond.common import Types
+from millpond.common import RestartStrategies, Types
 from millpond.datastream import SourceFunction
 from millpond.datastream.connectors import Epoch, TwoPhaseCommitSink
 from millpond.errors import UserFunctionError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.jobs import plan_job
+from millpond.runtime.task.sink_pass import SinkHost
 from millpond.testing import direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 
@@ -159,6 +160,40 @@ def test_every_element_comes_once_wherever_the_job_dies(
     system.live(None)
     assert system.in_state("visible") == [42, 43, 44]
     assert system.in_state("pending") == system.in_state("open") == []
+
+
+def test_what_a_task_that_spark_ran_twice_prepared_is_aborted(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = SinkHost.run
+
+    def run_twice(self: Any, rows: Any, subtask: Any, epoch: int, time_ms: int) -> Any:
+        if epoch == 1:
+            run(self, rows, subtask, epoch, time_ms)  # killed after it has prepared
+        return run(self, rows, subtask, epoch, time_ms)
+
+    monkeypatch.setattr(SinkHost, "run", run_twice)
+    system.live(None)
+    assert system.in_state("visible") == [42, 43, 44]
+    assert system.in_state("pending") == []
+
+
+def test_a_commit_that_fails_once_is_done_again_and_the_batch_is_not(tmp_path: Path) -> None:
+    class FailsOnce(FolderSink):
+        def commit_transaction(self, transaction_id: str) -> None:
+            super().commit_transaction(transaction_id)
+            if not (self.folder / "failed").exists():
+                (self.folder / "failed").touch()
+                raise ConnectionError("once")
+
+    system = System(tmp_path)
+    environment = direct_environment({"millpond.batch.max-records": 1})
+    environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 0))
+    stream = environment.add_source(OneByOne(), type_info=Types.INT())
+    stream.sink_to(FailsOnce(tmp_path)).uid("out")
+    environment.execute()
+    assert system.in_state("visible") == [42, 43, 44]
+    assert (tmp_path / "calls").read_text().count("begin") == 3
 
 
 def test_what_other_sinks_prepared_is_aborted_if_one_fails(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def frame_blob() -> bytes:
 
 
 def control_blob() -> bytes:
-    start = Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: {"known": [1, 2]}})
+    start = Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: b"lists"})
     return encode_control(Control(99, start, [SplitEnd(2, 0, 7, True)], False, "/savepoints/.s1"))
 
 
@@ -122,6 +122,7 @@ BLOBS = {
     "head.v2": lambda: codec.encode(
         BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 1, 100, 30, 2, 1.0, 20, ())
     ),
+    "unions.v1": lambda: codec.encode(BlobKind.UNIONS, {0: b"one", 1: b"two"}),
     "run.v1": lambda: codec.encode(BlobKind.RUN, (b"one", b"two")),
 }
 
@@ -208,7 +209,7 @@ def test_frame_gives_keys_back_wherever_they_come_from(
 
 def test_control_comes_back_whole() -> None:
     control = decode_control(control_blob())
-    assert control.start == Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: {"known": [1, 2]}})
+    assert control.start == Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: b"lists"})
     assert control.ends == [SplitEnd(2, 0, 7, True)]
 
 

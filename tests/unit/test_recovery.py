@@ -50,8 +50,10 @@ class StandInForSpark:
         self.logs: dict[tuple[int, int], MemoryLogStore] = {}
         self.committed = -1
 
-    def run(self, plan: JobPlan, checkpoints: Path, crash: tuple[int, str] | None) -> None:
-        """One life of the driver: until the job is finished or crashes."""
+    def run(
+        self, plan: JobPlan, checkpoints: Path, crash: tuple[int, str] | None, keep: bool = False
+    ) -> None:
+        """One life of the driver: until the job is finished, has stopped, or crashes."""
         folder = JobFolder.open(str(checkpoints), plan.name)
         try:
             identity = folder.check_identity(checkpoint_identity(plan))
@@ -62,7 +64,7 @@ class StandInForSpark:
                 self._run_batches(plan, folder, coordinator, crash)
             finally:
                 coordinator.close()
-            folder.close(delete=True)
+            folder.close(delete=not keep)
         finally:
             for log in self.logs.values():
                 log.rollback()
@@ -73,7 +75,10 @@ class StandInForSpark:
     ) -> None:
         blob = cloudpickle.dumps(plan)
         host, sinks = JobHost(blob), SinkHost(blob)
-        while not (coordinator.finished and self.committed >= coordinator.last_epoch):
+        while not (
+            (coordinator.finished or coordinator.stopped)
+            and self.committed >= coordinator.last_epoch
+        ):
             epoch = self.committed + 1
             coordinator.plan(epoch)
             _die(crash, epoch, "planned")

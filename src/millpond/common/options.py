@@ -68,6 +68,12 @@ RETENTION = Option(
     "RETAIN_ON_CANCELLATION",
     "what becomes of the folder of a cancelled job: RETAIN_ON_CANCELLATION or DELETE_ON_CANCELLATION",
 )
+STOP_AT_END = Option(
+    "millpond.input.stop-at-end",
+    False,
+    "when all that is there has been read, event time goes to the newest record's, and the job ends; its "
+    "folder stays, and started again the job goes on with what has come since",
+)
 MIN_PAUSE_MS = Option(
     "execution.checkpointing.min-pause",
     0,

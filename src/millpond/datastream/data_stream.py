@@ -36,6 +36,7 @@ from millpond.datastream.functions import (
     SinkFunction,
 )
 from millpond.datastream.joins import IntervalJoinable, Joinable
+from millpond.datastream.key_partitioner import KeyGroupPartitioner
 from millpond.datastream.operator_state import CheckpointedFunction
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
@@ -452,10 +453,14 @@ class KeyedStream(IntervalJoinable, DataStream):
         return self._stream.print(sink_identifier)
 
     def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
-        return self._stream.add_sink(sink_func)
+        return self._by_key().add_sink(sink_func)
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
-        return self._stream.sink_to(sink)
+        return self._by_key().sink_to(sink)
+
+    def _by_key(self) -> DataStream:
+        """Records where those of the same key are, for operators that know no keys."""
+        return self._stream.partition_custom(KeyGroupPartitioner(), self._exchange.key_selector)
 
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None

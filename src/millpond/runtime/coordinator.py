@@ -77,7 +77,11 @@ class Coordinator:
         folder_path = None if folder is None else folder.path
         self.savepoints = SavepointDesk(plan, folder_path, self._wake.set)
         self._order: SavepointOrder | None = None  # of the batch that runs
-        self.stopped = False  # by a savepoint; there is no further batch
+        self.stopped = (
+            False  # by a savepoint, or at the end of the input; there is no further batch
+        )
+        self._stops_at_end: bool = plan.settings["stop_at_end"]
+        self._stops_now = False  # after the batch that runs
         self._has_recovered = False
         self._reset()
 
@@ -104,6 +108,7 @@ class Coordinator:
             )
             enumerator = operator.function.create_enumerator(head.parallelism, context)
             enumerator.available = self._wake
+            enumerator.stops_at_end = self._stops_at_end
             self._enumerators[head.root] = enumerator
         self._begin_with_savepoint()
         if self._folder is not None:
@@ -167,6 +172,10 @@ class Coordinator:
         self._saved = left["saved"]
         self._channels = left["channels"]
         self._starts = {task: Start(*start) for task, start in left["starts"].items()}
+        for task, start in self._starts.items():
+            if isinstance(start.unions, str):
+                here = self._folder.unions_path(start.unions)
+                self._starts[task] = start._replace(unions=here)
         self._wakeup_ms = left["wakeup_ms"]
         self.metrics.update(left["metrics"])
         self._prepared = left["prepared"]
@@ -229,7 +238,7 @@ class Coordinator:
         if epoch == self._last_epoch:
             # It ran, but Spark did not commit it: it runs again, from what was before it.
             self._load_epoch(epoch - 1)
-            self.finished = self.stopped = False
+            self.finished = self.stopped = self._stops_now = False
             self.savepoints.forget(epoch)
             self._recover_output(epoch - 1)
         else:
@@ -240,6 +249,7 @@ class Coordinator:
             if self._order is not None:
                 self.savepoints.orders.go_on(self._order)
             self._ended = planned["ended"]
+            self._stops_now = planned.get("stops", False)
             self.planned_time_ms = planned["time_ms"]
             self.is_last_batch = self._all_ended()
             self._announce_splits()
@@ -265,6 +275,7 @@ class Coordinator:
                 "ended": self._ended,
                 "time_ms": now_ms,
                 "savepoint": order,
+                "stops": self._stops_now,
             }
             self._folder.write_plan(epoch, lanes, content)
         return lanes
@@ -273,8 +284,9 @@ class Coordinator:
         self, epoch: int, now_ms: int, reads: dict[tuple[int, int], list[Any]]
     ) -> list[LanePlan]:
         staging = None if self._order is None else str(self._order.staging)
+        event_time = self._newest_time() if self._stops_now else None
         lanes = [
-            LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch, staging)
+            LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch, staging, event_time)
             for lane in range(self.lanes)
         ]
         number = 0
@@ -316,17 +328,36 @@ class Coordinator:
                 ended = {source: e.ended() for source, e in self._enumerators.items()}
                 due = self._wakeup_ms is not None and now_ms >= self._wakeup_ms
                 asked = self.savepoints.orders.is_waiting()
-                if reads or due or asked or self._newly_ended(ended):
+                self._stops_now = (
+                    self._stops_at_end
+                    and not reads
+                    and all(e.caught_up() for e in self._enumerators.values())
+                    and not self._are_all_ended(ended)
+                )
+                if reads or due or asked or self._newly_ended(ended) or self._stops_now:
                     return reads
             self._was_waiting = False
             self._wake.wait(self._pause_s(now_ms, pause_ms))
 
+    def _newest_time(self) -> int | None:
+        """Of all records that were read, if they have event time."""
+        newest = [
+            own[3]
+            for saved in self._saved.values()
+            for own in saved.values()
+            if own is not None and len(own) > 3
+        ]
+        return None if max(newest, default=MIN_TIMESTAMP) == MIN_TIMESTAMP else max(newest)
+
     def _all_ended(self) -> bool:
         if self._order is not None and self._order.drain:
             return True
+        return self._are_all_ended(self._ended)
+
+    def _are_all_ended(self, ended: dict[int, list[bool]]) -> bool:
         return all(
-            all(ended) and not self._plan.operators[source].function.endless
-            for source, ended in self._ended.items()
+            all(own) and not self._plan.operators[source].function.endless
+            for source, own in ended.items()
         )
 
     def _newly_ended(self, ended: dict[int, list[bool]]) -> bool:
@@ -372,7 +403,7 @@ class Coordinator:
         prepared: list[tuple[int, int, Any]] = []
         wakeups: list[int] = []
         parts: list[Part] = []
-        unions: dict[int, dict[int, Any]] = {}
+        unions: dict[int, dict[int, bytes]] = {}
         statistics = self.checkpoints.begin()
         for _, _, blob in rows:
             if codec.kind_of(blob) != BlobKind.META:
@@ -395,8 +426,7 @@ class Coordinator:
             self._size.took((time.monotonic() - self._started_s) * 1000, self._was_waiting)
         self._advance_clocks(sorted(ends))
         for task, lists in unions.items():
-            start = self._starts[task]
-            self._starts[task] = start._replace(unions=start.unions | lists)
+            self._keep_unions(epoch, task, lists)
         self._wakeup_ms = min(wakeups, default=None)
         self._prepared = prepared
         self._output.show(epoch, rows)
@@ -410,6 +440,8 @@ class Coordinator:
             self.stopped = self._order.stop
             self.savepoints.batch_done(self._order, self._job_state(), epoch, parts)
             self._order = None  # its batch is complete
+        if self._stops_now:
+            self.stopped = True
         if self._folder is not None:
             self._folder.write_epoch(
                 epoch,
@@ -427,6 +459,20 @@ class Coordinator:
                 },
             )
             self._folder.drop_batches_before(epoch)
+            self._folder.drop_unions()
+
+    def _keep_unions(self, epoch: int, task: int, changed: dict[int, bytes]) -> None:
+        """In a file, if there is a folder: only who starts anew reads them."""
+        start, known = self._starts[task], self._starts[task].unions
+        if isinstance(known, str):
+            assert self._folder is not None
+            known = self._folder.read_unions(known)
+        unions = known | changed
+        if self._folder is None:
+            self._starts[task] = start._replace(unions=unions)
+        else:
+            path = self._folder.write_unions(epoch, task, unions)
+            self._starts[task] = start._replace(unions=path)
 
     def _job_state(self) -> JobState:
         """As it is between two batches."""

@@ -170,6 +170,29 @@ class JobFolder:
             if number is not None and int(number.group()) < limit:
                 path.unlink(missing_ok=True)
 
+    def write_unions(self, epoch: int, task: int, unions: dict[int, bytes]) -> str:
+        """Union lists of a task's subtasks; returns the path."""
+        (self.path / "unions").mkdir(exist_ok=True, mode=0o700)
+        path = self.path / "unions" / f"{task}-{epoch}"
+        self._write(path, codec.encode(BlobKind.UNIONS, unions))
+        return str(path)
+
+    def unions_path(self, path: str) -> str:
+        """Where a file of union lists is now: the folder may have been moved."""
+        return str(self.path / "unions" / Path(path).name)
+
+    def read_unions(self, path: str) -> dict[int, bytes]:
+        unions: Any = self._read(Path(path), BlobKind.UNIONS) or {}
+        return unions  # type: ignore[no-any-return]
+
+    def drop_unions(self) -> None:
+        """Forget those that no batch which may run again needs: there are newer ones from before it."""
+        oldest = min((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=0)
+        files = [tuple(map(int, p.name.split("-"))) for p in (self.path / "unions").glob("[0-9]*")]
+        for task, epoch in files:
+            if any(own == task and epoch < newer <= oldest for own, newer in files):
+                (self.path / "unions" / f"{task}-{epoch}").unlink(missing_ok=True)
+
     def close(self, delete: bool) -> None:
         self.end_run()
         if delete:

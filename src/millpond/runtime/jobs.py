@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -93,6 +94,7 @@ def plan_job(
         "lanes": parallelism,
         "job_id": JobID().__str__(),
         "checkpoint_timeout_ms": options.CHECKPOINT_TIMEOUT_MS.read(configuration),
+        "stop_at_end": options.STOP_AT_END.read(configuration),
         "tolerated_timeouts": options.TOLERATED_TIMEOUTS.read(configuration),
         "min_pause_ms": options.MIN_PAUSE_MS.read(configuration),
         "state_backend": backend_settings(configuration),
@@ -151,9 +153,9 @@ class RunningJob(JobClient):
     def _run(self) -> None:
         failures_ms: list[int] = []
         timeouts = _Timeouts(self._plan.settings["tolerated_timeouts"])
-        while True:
+        for attempt in itertools.count():
             try:
-                self._attempt(len(failures_ms))
+                self._attempt(attempt)
                 self._finish(JobStatus.FINISHED, None)
                 return
             except JobCancelledError as cancelled:
@@ -275,6 +277,7 @@ class _Timeouts:
 
     def tolerates(self, problem: BaseException) -> bool:
         if not isinstance(problem, CheckpointTimeoutError):
+            self._count = 0
             return False
         self._count = self._count + 1 if problem.epoch == self._epoch else 1
         self._epoch = problem.epoch

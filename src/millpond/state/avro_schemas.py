@@ -1,29 +1,32 @@
-"""From a user's Avro schema to the schema of a state: the same, but every value may be missing, maps are
-arrays of entries, and named types stand where they are used.
+"""From a user's Avro schema to the schema of a state, and to the check of its values.
 
-Logical types are left out: values are those of the type below, as Avro has it for types it does not know.
+The schema is the same, but every value may be missing, maps are arrays of entries, and named types stand
+where they are used. Logical types are left out: values are those of the type below, as Avro has it for types
+it does not know.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from millpond.errors import ProgramError
 
-_PRIMITIVE = {
-    "boolean": "boolean",
-    "int": "int",
-    "long": "long",
-    "float": "double",  # Python has one kind of float
-    "double": "double",
-    "bytes": "bytes",
-    "string": "string",
-}
+Check = Callable[[Any, str], Any]  # (value, where it is) -> the value with all its fields
 
 
-def from_avro(parsed: dict[str, Any]) -> Any:
-    """`parsed` by fastavro."""
-    return _Reader(parsed["name"]).schema(parsed, "")
+class AvroType(NamedTuple):
+    schema: Any
+    check: Check
+
+
+class Unfit(Exception):
+    """A value does not fit its schema; says where."""
+
+
+def read_avro(parsed: dict[str, Any]) -> AvroType:
+    """Of what fastavro has parsed."""
+    return _Reader(parsed["name"]).type_of(parsed, "")
 
 
 def map_schema(key: Any, value: Any) -> Any:
@@ -36,69 +39,184 @@ def map_schema(key: Any, value: Any) -> Any:
     return {"type": "array", "items": entry, "python": "map"}
 
 
+def default_of(field: dict[str, Any]) -> Any:
+    """The default of a field of a schema, None if it has none. In schemas bytes are written as text."""
+    return _from_json(field.get("default"), field["type"])
+
+
+def _from_json(value: Any, schema: Any) -> Any:
+    if value is None or isinstance(schema, str):
+        return value.encode("latin-1") if schema == "bytes" and isinstance(value, str) else value
+    if schema["type"] == "fixed":
+        return value.encode("latin-1")
+    if schema["type"] == "record" and schema.get("python") == "dict":
+        defaults = {field["name"]: default_of(field) for field in schema["fields"]}
+        given = {f["name"]: f["type"] for f in schema["fields"] if f["name"] in value}
+        return defaults | {name: _from_json(value[name], own) for name, own in given.items()}
+    if schema["type"] == "array" and schema.get("python") == "map":
+        of_value = schema["items"]["fields"][1]["type"]
+        return {key: _from_json(own, of_value) for key, own in value.items()}
+    if schema["type"] == "array":
+        return [_from_json(own, schema["items"]) for own in value]
+    return value
+
+
+def _wrong(value: Any, where: str, expected: str) -> Unfit:
+    return Unfit(f"{where or 'it'} is {value!r}, expected {expected}")
+
+
+def _check_of(kinds: tuple[type, ...], expected: str) -> Check:
+    def check(value: Any, where: str) -> Any:
+        if type(value) in kinds:
+            return value
+        raise _wrong(value, where, expected)
+
+    return check
+
+
+def _check_integer(bits: int) -> Check:
+    low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def check(value: Any, where: str) -> Any:
+        if type(value) is int and low <= value <= high:
+            return value
+        raise _wrong(value, where, f"an integer of {bits} bits")
+
+    return check
+
+
+def _check_float(value: Any, where: str) -> Any:
+    if type(value) in (float, int):
+        return float(value)
+    raise _wrong(value, where, "a number")
+
+
+_PRIMITIVE = {
+    "boolean": AvroType("boolean", _check_of((bool,), "true or false")),
+    "int": AvroType("int", _check_integer(32)),
+    "long": AvroType("long", _check_integer(64)),
+    "float": AvroType("double", _check_float),  # Python has one kind of float
+    "double": AvroType("double", _check_float),
+    "bytes": AvroType("bytes", _check_of((bytes,), "bytes")),
+    "string": AvroType("string", _check_of((str,), "text")),
+}
+
+
 class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
-        self._named: dict[str, Any] = {}
+        self._named: dict[str, AvroType] = {}
 
-    def schema(self, avro: Any, path: str) -> Any:
+    def type_of(self, avro: Any, path: str) -> AvroType:
         if isinstance(avro, list):
             return self._union(avro, path)
         if isinstance(avro, str):
             return self._by_name(avro, path)
         kind = avro["type"]
         if isinstance(kind, (dict, list)) or kind in _PRIMITIVE:
-            return self.schema(kind, path)
+            return self.type_of(kind, path)
         if kind == "array":
-            return {"type": "array", "items": self.schema(avro["items"], f"{path}[]")}
+            return self._array(self.type_of(avro["items"], f"{path}[]"))
         if kind == "map":
-            return map_schema("string", self.schema(avro["values"], f"{path}[]"))
+            return self._map(self.type_of(avro["values"], f"{path}[]"))
         if kind == "enum":
-            made = {name: avro[name] for name in ("type", "name", "symbols")}
-            if "default" in avro:
-                made["default"] = avro["default"]
+            made = self._enum(avro)
         elif kind == "fixed":
-            made = {name: avro[name] for name in ("type", "name", "size")}
+            made = self._fixed(avro)
         elif kind in ("record", "error"):
             made = self._record(avro, path)
         else:
-            raise self._wrong(path, f"the type {kind!r}")
+            raise self._unsupported(path, f"the type {kind!r}")
         self._named[avro["name"]] = made
         return made
 
-    def _record(self, avro: dict[str, Any], path: str) -> Any:
-        fields = []
+    @staticmethod
+    def _array(items: AvroType) -> AvroType:
+        def check(value: Any, where: str) -> Any:
+            if not isinstance(value, (list, tuple)):
+                raise _wrong(value, where, "a list")
+            return [items.check(own, f"{where}[{n}]") for n, own in enumerate(value)]
+
+        return AvroType({"type": "array", "items": items.schema}, check)
+
+    @staticmethod
+    def _map(values: AvroType) -> AvroType:
+        def check(value: Any, where: str) -> Any:
+            if not isinstance(value, dict) or set(map(type, value)) - {str}:
+                raise _wrong(value, where, "a dictionary whose keys are text")
+            return {key: values.check(own, f"{where}[{key!r}]") for key, own in value.items()}
+
+        return AvroType(map_schema("string", values.schema), check)
+
+    @staticmethod
+    def _enum(avro: dict[str, Any]) -> AvroType:
+        symbols = frozenset(avro["symbols"])
+
+        def check(value: Any, where: str) -> Any:
+            if value not in symbols:
+                raise _wrong(value, where, f"one of {', '.join(avro['symbols'])}")
+            return value
+
+        names = [name for name in ("type", "name", "symbols", "default") if name in avro]
+        return AvroType({name: avro[name] for name in names}, check)
+
+    @staticmethod
+    def _fixed(avro: dict[str, Any]) -> AvroType:
+        def check(value: Any, where: str) -> Any:
+            if type(value) is not bytes or len(value) != avro["size"]:
+                raise _wrong(value, where, f"{avro['size']} bytes")
+            return value
+
+        return AvroType({name: avro[name] for name in ("type", "name", "size")}, check)
+
+    def _record(self, avro: dict[str, Any], path: str) -> AvroType:
+        fields: list[dict[str, Any]] = []
+        checks: dict[str, Check] = {}
         for own in avro["fields"]:
-            below = f"{path}.{own['name']}" if path else own["name"]
-            field = {"name": own["name"], "type": self.schema(own["type"], below)}
-            if "default" in own:
-                field["default"] = _default(own["default"], field["type"])
-            if own.get("aliases"):
-                field["aliases"] = list(own["aliases"])
+            name = own["name"]
+            below = f"{path}.{name}" if path else name
+            if name in checks:
+                raise self._unsupported(below, "two fields of one name")
+            schema, checks[name] = self.type_of(own["type"], below)
+            field = {"name": name, "type": schema}
+            field |= {extra: own[extra] for extra in ("default", "aliases") if extra in own}
             fields.append(field)
         if not fields:
-            raise self._wrong(path, "a record without fields")
-        return {"type": "record", "name": avro["name"], "python": "dict", "fields": fields}
+            raise self._unsupported(path, "a record without fields")
+        defaults = {field["name"]: default_of(field) for field in fields if "default" in field}
 
-    def _union(self, avro: list[Any], path: str) -> Any:
+        def check(value: Any, where: str) -> Any:
+            if not isinstance(value, dict):
+                raise _wrong(value, where, "a dictionary")
+            if not checks.keys() >= value.keys():
+                unknown = sorted(map(str, value.keys() - checks.keys()))
+                raise Unfit(f"{where or 'it'} has no field {', '.join(unknown)}")
+            before = f"{where}." if where else ""
+            whole = defaults | value
+            return {name: own(whole.get(name), before + name) for name, own in checks.items()}
+
+        made = {"type": "record", "name": avro["name"], "python": "dict", "fields": fields}
+        return AvroType(made, check)
+
+    def _union(self, avro: list[Any], path: str) -> AvroType:
         given = [own for own in avro if own != "null"]
         if len(given) != 1:
-            raise self._wrong(path, "a union of several types (with null and one type it works)")
-        return self.schema(given[0], path)
+            raise self._unsupported(
+                path, "a union of several types (with null and one type it works)"
+            )
+        schema, check = self.type_of(given[0], path)
+        if len(given) == len(avro):
+            return AvroType(schema, check)
+        return AvroType(schema, lambda value, where: None if value is None else check(value, where))
 
-    def _by_name(self, name: str, path: str) -> Any:
+    def _by_name(self, name: str, path: str) -> AvroType:
         if name in _PRIMITIVE:
             return _PRIMITIVE[name]
         if name not in self._named:
-            raise self._wrong(path, "null alone" if name == "null" else f"'{name}' within itself")
+            what = "null alone" if name == "null" else f"'{name}' within itself"
+            raise self._unsupported(path, what)
         return self._named[name]
 
-    def _wrong(self, path: str, what: str) -> ProgramError:
+    def _unsupported(self, path: str, what: str) -> ProgramError:
         where = f"field {path} of " if path else ""
         return ProgramError(f"{where}the Avro schema {self._name}: state cannot have {what}.")
-
-
-def _default(value: Any, schema: Any) -> Any:
-    """In a schema bytes are written as text."""
-    is_bytes = schema == "bytes" or (isinstance(schema, dict) and schema["type"] == "fixed")
-    return value.encode("latin-1") if is_bytes and isinstance(value, str) else value

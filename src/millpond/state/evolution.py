@@ -8,13 +8,13 @@ Anything else is refused. A state that had no declared type may get one if all i
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Callable
 from typing import Any
 
 from millpond.common.basic_types import TypeInformation
 from millpond.runtime.task.codec import Frozen, freeze, thaw
+from millpond.state.as_written import load_as_written, stored_classes
+from millpond.state.avro_schemas import default_of
 from millpond.state.schemas import Schema, codec_of, is_pickled, schema_of
 
 Convert = Callable[[Any], Any]
@@ -42,53 +42,14 @@ def at_rest_converter(written: Schema, declared: TypeInformation) -> Convert:
     plain = resolve(written, read) or _same
     to_plain = codec_of(written).to_plain or _same
     to_python = codec_of(read).to_python or _same
-    classes = _stored_classes(written)
+    classes = stored_classes(written)
     return lambda value: freeze(to_python(plain(to_plain(_thaw_as_written(value, classes)))))
 
 
 def _thaw_as_written(value: Any, classes: dict[str, type]) -> Any:
-    """Dataclasses may have changed since, and some pickles have values without the names of their fields."""
     if type(value) is not Frozen or not classes:
         return thaw(value)
-    return _AsWritten(io.BytesIO(value.data), classes).load()
-
-
-class _AsWritten(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, classes: dict[str, type]) -> None:
-        super().__init__(file)
-        self._classes = classes
-
-    def find_class(self, module: str, name: str) -> Any:
-        return self._classes.get(f"{module}:{name}") or super().find_class(module, name)
-
-
-class _StoredDataclass:
-    """An instance of a dataclass as it was written."""
-
-    _names: list[str]
-
-    def __setstate__(self, state: Any) -> None:
-        if isinstance(state, tuple):  # (attributes, slots)
-            state = {name: value for part in state if part for name, value in part.items()}
-        elif isinstance(state, list):
-            state = dict(zip(self._names, state, strict=True))
-        self.__dict__.update(state)
-
-
-def _stored_classes(schema: Schema) -> dict[str, type]:
-    """module:name -> what to read instances as, for all dataclasses in a schema."""
-    if isinstance(schema, str) or "logicalType" in schema:
-        return {}
-    if schema["type"] == "array":
-        return _stored_classes(schema["items"])
-    found: dict[str, type] = {}
-    if schema["type"] == "record":
-        for field in schema["fields"]:
-            found |= _stored_classes(field["type"])
-        if schema.get("python") == "dataclass":
-            names = {"_names": [field["name"] for field in schema["fields"]]}
-            found[schema["class"]] = type(schema["name"], (_StoredDataclass,), names)
-    return found
+    return load_as_written(value.data, classes)
 
 
 def _same(value: Any) -> Any:
@@ -136,7 +97,7 @@ def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
             taken.append((name, before, resolve(known[before], field["type"], below)))
         elif "default" in field or read.get("python") not in ("dataclass", "dict"):
             to_plain = codec_of(field["type"]).to_plain or _same
-            added[name] = to_plain(field.get("default"))
+            added[name] = to_plain(default_of(field))
         else:
             raise CannotBecome(f"the new field {below} of {read['name']} has no default")
 

@@ -24,6 +24,16 @@ COLUMNS = "_columns"  # the name of the one table of a column function
 # What every key group (or subtask) has of it is little, or made of arrays.
 _ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
 _MEMORY = HashKeyGroup()
+# What may happen when a value becomes one of another type.
+CANNOT_CONVERT = (
+    CannotBecome,
+    TypeMismatchError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    KeyError,
+    ImportError,
+)
 _NO_TIMERS = (encode_list([]), encode_list([]))
 
 
@@ -77,11 +87,8 @@ class KeyGroupState:
                 change_all(table, lambda timed: (timed[0], value(timed[1])), entry)
             else:
                 change_all(table, value, entry)
-        except (CannotBecome, TypeMismatchError, ValueError, TypeError) as problem:
-            raise IncompatibleCheckpointError(
-                f"{self.where}: state '{descriptor.name}' was written as {_text(known)} and is declared as "
-                f"{_text(schemas)} now: {problem}. Give the new state another name."
-            ) from None
+        except CANNOT_CONVERT as problem:
+            raise cannot_convert(self.where, descriptor, known, problem) from None
         self._converted = True
 
     def table(self, name: str, kind: StateKind, expiry: Expiry | None = None) -> Any:
@@ -254,6 +261,15 @@ def declared_schemas(descriptor: StateDescriptor) -> Schemas:
             schemas["entry"] = schema_of(descriptor.key_type_info)
         descriptor.__dict__["_schemas"] = schemas
     return schemas
+
+
+def cannot_convert(
+    where: str, descriptor: StateDescriptor, known: Schemas, problem: Exception
+) -> IncompatibleCheckpointError:
+    return IncompatibleCheckpointError(
+        f"{where}: state '{descriptor.name}' was written as {_text(known)} and is declared as "
+        f"{_text(declared_schemas(descriptor))} now: {problem}. Give the new state another name."
+    )
 
 
 def _thawing(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -43,7 +43,7 @@ from millpond.common.types import Row
 from millpond.datastream.formats.avro import GenericRecordAvroTypeInfo
 from millpond.errors import CorruptDataError, ProgramError
 from millpond.runtime.task.codec import dumps, loads
-from millpond.state.avro_schemas import from_avro, map_schema
+from millpond.state.avro_schemas import default_of, map_schema
 
 Schema = Any  # a string, or a dict
 PICKLE: Schema = {"type": "bytes", "logicalType": "pickle"}
@@ -100,7 +100,7 @@ def schema_of(declared: TypeInformation, within: tuple[type, ...] = ()) -> Schem
             [(f"f{i}", schema_of(own, within)) for i, own in enumerate(declared.types)],
         )
     if isinstance(declared, GenericRecordAvroTypeInfo):
-        return from_avro(declared.schema.parsed)
+        return declared.state_schema
     if isinstance(declared, ClassTypeInfo) and _has_fields(declared.python_class, within):
         return _dataclass_schema(declared.python_class, within)
     return PICKLE
@@ -296,7 +296,7 @@ def _record_functions(
     if kind == "tuple":
         return list, tuple
     if kind == "dict":
-        defaults = {field["name"]: field.get("default") for field in schema["fields"]}
+        defaults = {field["name"]: default_of(field) for field in schema["fields"]}
         return (
             lambda value: [value.get(name, defaults[name]) for name in names],
             lambda fields: dict(zip(names, fields, strict=True)),
@@ -304,11 +304,11 @@ def _record_functions(
     if kind == "instant":
         return lambda instant: [instant.seconds, instant.nanos], lambda fields: Instant(*fields)
     if kind == "dataclass":
-        python_class = _find_class(schema["class"], names)
+        python_class = _class_with_fields(schema["class"], names)
         if python_class is not None:
             return (
                 lambda value: [getattr(value, name) for name in names],
-                lambda fields: python_class(**dict(zip(names, fields, strict=True))),
+                lambda fields: _made(python_class, dict(zip(names, fields, strict=True))),
             )
 
     def row(fields: list[Any]) -> Row:
@@ -325,9 +325,27 @@ def _field(value: Any, name: str) -> Any:
     return getattr(value, name, None) if not isinstance(value, Row) else value[name]
 
 
-def _find_class(reference: str, names: list[str]) -> Any:
+def _class_with_fields(reference: str, names: list[str]) -> Any:
     """A dataclass by module and name; None if it is gone, or has other fields now. Then its records are
     rows, until it is known what they are to become (evolution.py)."""
+    found = find_class(reference)
+    if found is None or not dataclasses.is_dataclass(found):
+        return None
+    return found if {own.name for own in dataclasses.fields(found)} == set(names) else None
+
+
+def _made(python_class: Any, values: dict[str, Any]) -> Any:
+    """An instance with these values, also of fields that its constructor does not take."""
+    fields = dataclasses.fields(python_class)
+    made = python_class(**{own.name: values[own.name] for own in fields if own.init})
+    for own in fields:
+        if not own.init:
+            object.__setattr__(made, own.name, values[own.name])
+    return made
+
+
+def find_class(reference: str) -> Any:
+    """By module and name; None if there is none."""
     module, _, name = reference.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -335,8 +353,4 @@ def _find_class(reference: str, names: list[str]) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError):
         return None
-    if not dataclasses.is_dataclass(found):
-        return None
-    return (
-        found if {own.name for own in dataclasses.fields(found) if own.init} == set(names) else None
-    )
+    return found

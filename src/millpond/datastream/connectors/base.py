@@ -39,6 +39,8 @@ class SplitEnumerator(ABC):
         self.available = threading.Event()
         # Splits that are ahead of others they are aligned with: `poll` must leave them out.
         self.paused: set[int] = set()
+        # The job ends when all has been read, and may go on some day (millpond.input.stop-at-end).
+        self.stops_at_end = False
 
     @abstractmethod
     def split_count(self) -> int:
@@ -60,6 +62,10 @@ class SplitEnumerator(ABC):
     def ended(self) -> list[bool]:
         """For each split, whether nothing more will come after what was handed out. The input
         ends when all splits have, unless the source is endless."""
+
+    def caught_up(self) -> bool:
+        """Asked when `poll` has given nothing: True if that is all there is for now."""
+        return all(self.ended())
 
     def next_poll_in_ms(self) -> int | None:
         """When to poll again if nothing announces itself by `available`; None: only then."""

@@ -81,6 +81,9 @@ class _FileEnumerator(SplitEnumerator):
         self._mean_line_bytes: float | None = None
 
     def start(self) -> None:
+        if self.stops_at_end:
+            for entry in self._files:
+                entry[1:] = [_after_line(*entry[:2]), False]
         self._discover()
 
     def _discover(self) -> None:
@@ -135,14 +138,14 @@ class _FileEnumerator(SplitEnumerator):
                 raise
             entry[2] = True  # read to where it was, then removed or renamed
             return int(start)
-        complete = self._interval_ms is None or self._is_quiet(status)
+        complete = self._interval_ms is None or self.stops_at_end or self._is_quiet(status)
         if wanted < status.st_size:
             with open(path, "rb") as file:
                 file.seek(wanted)
                 if file.readline().endswith(b"\n") or complete:
                     return file.tell()
         if complete:
-            entry[2] = True
+            entry[2] = not self.stops_at_end  # else it may have grown when the job goes on
             return status.st_size
         return self._last_line_end(path, status.st_size)
 
@@ -175,8 +178,21 @@ class _FileEnumerator(SplitEnumerator):
             return [self._interval_ms is None]
         return [complete for _, _, complete in self._files]
 
+    def caught_up(self) -> bool:
+        return self.stops_at_end or all(self.ended())
+
     def next_poll_in_ms(self) -> int | None:
         return self._interval_ms
+
+
+def _after_line(path: str, offset: int) -> int:
+    """A last line that was read without its end may have got it since."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, offset - 1))
+        around = file.read(2)
+        if offset > 0 and around[:1] != b"\n" and around[1:] == b"\n":
+            return offset + 1
+    return offset
 
 
 class FileSource(Source):

@@ -6,6 +6,7 @@ import hashlib
 import uuid
 from abc import abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from millpond.datastream.connectors.base import Epoch, SinkWriter, TwoPhaseSink
@@ -52,6 +53,9 @@ class TwoPhaseCommitSink(TwoPhaseSink):
     def commit(self, epoch: Epoch, messages: list[str]) -> None:
         for transaction_id in messages:
             self.commit_transaction(transaction_id)
+        # Of tasks that were killed, or that Spark ran more than once.
+        for transaction_id in list(self.open_transactions(f"{_prefix(epoch)}{epoch.number}-")):
+            self.abort_transaction(transaction_id)
 
     def recover(self, epoch: Epoch) -> None:
         for transaction_id in list(self.open_transactions(_prefix(epoch))):
@@ -68,7 +72,12 @@ class _TransactionWriter(SinkWriter):
     def __init__(self, sink: TwoPhaseCommitSink, transaction_id: str) -> None:
         self._sink = sink
         self._id = transaction_id
-        self._transaction = sink.begin_transaction(transaction_id)
+        try:
+            self._transaction = sink.begin_transaction(transaction_id)
+        except Exception:
+            with suppress(Exception):  # why it could not begin is what counts
+                sink.abort_transaction(transaction_id)
+            raise
 
     def write(self, value: Any, context: SinkContext) -> None:
         self._sink.invoke(self._transaction, value, context)

@@ -10,6 +10,7 @@ from typing import Any
 from millpond.common.basic_types import TypeInformation
 from millpond.errors import ProgramError, SetupError, TypeMismatchError
 from millpond.missing import module_getattr
+from millpond.state.avro_schemas import Unfit, read_avro
 
 
 class AvroSchema:
@@ -38,27 +39,19 @@ class AvroSchema:
 
 
 class GenericRecordAvroTypeInfo(TypeInformation):
-    """Records of a schema, as dictionaries."""
+    """Records of a schema, as dictionaries. Fields that are left out get their defaults."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self.schema = schema
-        self._validate = _fastavro("validation").validate
-        fields = schema.parsed["fields"]
-        self._names = {field["name"] for field in fields}
-        self._defaults = {f["name"]: f["default"] for f in fields if "default" in f}
+        self.state_schema, self._check = read_avro(schema.parsed)
 
     def conform(self, value: Any) -> Any:
         if value is None:
             return None
         try:
-            self._validate(value, self.schema.parsed, raise_errors=True)
-        except _fastavro("validation").ValidationError as problem:
-            reason = "; ".join(str(error) for error in problem.errors)
-            raise TypeMismatchError(f"{self._mismatch(value)}: {reason}") from None
-        if not self._names.issuperset(value):
-            unknown = sorted(set(value) - self._names)
-            raise TypeMismatchError(f"{self._mismatch(value)}: it has no field {unknown}")
-        return value if len(value) == len(self._names) else self._defaults | value
+            return self._check(value, "")
+        except Unfit as problem:
+            raise TypeMismatchError(f"{self._mismatch(value)}: {problem}") from None
 
     def __repr__(self) -> str:
         return f"Avro<{self.schema.parsed['name']}>"

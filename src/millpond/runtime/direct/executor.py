@@ -84,6 +84,7 @@ class DirectExecutor:
         self._job.start()
         while not coordinator.finished and not coordinator.stopped:
             self._run_batch()
+        coordinator.commit_output()  # again, if it failed
         self._host.close()
         self._sinks.close()
 
@@ -121,9 +122,9 @@ class DirectExecutor:
         job.coordinator.complete(job.epoch, done)
         for log in job.logs.values():
             log.commit()
-        job.coordinator.commit_output()
         job.epoch += 1
         job.lanes = None
+        job.coordinator.commit_output()
 
     def _run_level(self, level: int, rows: list[Row]) -> list[Row]:
         passed, groups = rows_of_level(rows, level)

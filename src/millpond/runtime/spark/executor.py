@@ -122,7 +122,7 @@ class SparkExecutors:
 
     def _is_kept(self, status: JobStatus) -> bool:
         if status is JobStatus.FINISHED:
-            return self._retain
+            return self._retain or bool(self._plan.settings["stop_at_end"])
         return status is not JobStatus.CANCELED or self._retention != "DELETE_ON_CANCELLATION"
 
 

@@ -33,6 +33,9 @@ class LanePlan:
     starts: dict[int, Start]
     last_batch: bool
     savepoint: str | None = None  # the folder for the parts of a savepoint
+    event_time: int | None = (
+        None  # all splits are at this time now: the job ends, and may go on later
+    )
 
     def encode(self) -> bytes:
         starts = {task: tuple(start) for task, start in self.starts.items()}
@@ -47,12 +50,13 @@ class LanePlan:
                 starts,
                 self.last_batch,
                 self.savepoint,
+                self.event_time,
             ),
         )
 
     @staticmethod
     def decode(blob: bytes, where: str) -> LanePlan:
-        epoch, lane, time_ms, splits, starts, last, savepoint = codec.decode(
+        epoch, lane, time_ms, splits, starts, last, savepoint, event_time = codec.decode(
             BlobKind.LANE_PLAN, blob, where
         )
         return LanePlan(
@@ -63,4 +67,5 @@ class LanePlan:
             {task: Start(*start) for task, start in starts.items()},
             last,
             savepoint,
+            event_time,
         )

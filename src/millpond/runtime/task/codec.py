@@ -7,7 +7,8 @@ Layout of every blob (little endian):
     2       1     version of the kind's format: 4 for frame, 3 for change and snapshot
                   and for control and lane plan, 2 for log head, 1 for the others
     3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
-                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 run of changes
+                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 run of changes,
+                  12 union lists
     4       4     CRC-32 of the payload
     8       ...   payload: a pickle (protocol 5) of plain containers
 
@@ -48,6 +49,7 @@ class BlobKind(IntEnum):
     EPOCH = 9
     SAVEPOINT_PART = 10
     RUN = 11
+    UNIONS = 12
 
 
 # Version 2: columns (columns.py) instead of one pickled object per record or entry. Version 3 of frames:

@@ -68,12 +68,13 @@ class SplitEnd(NamedTuple):
 class Start(NamedTuple):
     """A task's event-time clock at the start of a batch: the output of the valve of each of its
     inputs, the (watermark, active) of each split of each origin, and the clock itself.
-    `unions`: subtask -> its union lists, which another one that starts anew gets, too (E31)."""
+    `unions`: the union lists of all subtasks, for one that starts anew (E31): subtask -> its lists as
+    bytes, or the path of a file that has them."""
 
     inputs: list[int]
     origins: dict[int, list[tuple[int, bool]]]
     clock: int
-    unions: dict[int, dict[str, list[Any]]] = {}
+    unions: dict[int, bytes] | str = {}
 
 
 class Control(NamedTuple):
@@ -211,7 +212,7 @@ def join_controls(controls: Iterable[Control]) -> Control:
 def meta_row(content: dict[str, Any], label: int) -> Row:
     """A message to the driver. Keys: ends [SplitEnd], splits {split key: state}, wakeup_ms,
     metrics {name: value}, state (task, key group, bytes written, bytes of its log),
-    unions (task, subtask, its union lists)."""
+    unions (task, subtask, its union lists as bytes)."""
     return SINK_LEVEL, label, codec.encode(BlobKind.META, content)
 
 

@@ -131,8 +131,11 @@ class JobHost:
                 yield from router.packed()
         yield from router.take_rows()
         for operator in chain.watermark_operators():
-            operator.go_on_when_idle(now_ms)
-        own_ends = self._split_ends(chain, split, now_ms, batch.last_batch)
+            if batch.event_time is None:
+                operator.go_on_when_idle(now_ms)
+            else:
+                operator.go_to(batch.event_time)
+        own_ends = self._split_ends(chain, split, batch)
         ends.extend(own_ends)
         saved = {op.plan.id: op.suspend(now_ms) for op in chain.watermark_operators()}
         idle_times = [op.idle_at_ms(now_ms) for op in chain.watermark_operators()]
@@ -159,16 +162,16 @@ class JobHost:
             raise user_error(problem, chain.root.name, chain.subtask, action, None) from None
 
     def _split_ends(
-        self, chain: OperatorChain, split: SplitPlan, now_ms: int, last_batch: bool
+        self, chain: OperatorChain, split: SplitPlan, batch: LanePlan
     ) -> list[SplitEnd]:
-        ends = []
+        now_ms, ends = batch.processing_time_ms, []
         for origin in chain.task.origins:
             operator = chain.operators[origin]
             watermark, active = MIN_TIMESTAMP, True
             if isinstance(operator, WatermarkOperator):
                 watermark = MIN_TIMESTAMP if self.plan.batch_mode else operator.watermark
-                active = operator.is_active(now_ms)
-            endless = chain.root.plan.function.endless and not last_batch
+                active = batch.event_time is not None or operator.is_active(now_ms)
+            endless = chain.root.plan.function.endless and not batch.last_batch
             if split.ended and endless:
                 active = False  # other splits will come: this one only stops holding them back
             elif split.ended:
@@ -217,10 +220,8 @@ class JobHost:
         self.in_last_batch = control.last_batch
         subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
         task = self._task(plan, subtask if plan.keyed else number)
-        if task.chain.operator_state.is_ahead(control.epoch):
-            task = self._new_task(plan, task)
-        task.chain.listeners.batch_begins(control.epoch, number)
         if not task.chain.has_state:
+            task.chain.listeners.batch_begins(control.epoch, number)
             with _reset_on_failure(task):
                 rows, meta = self._run_task(task, KeyGroupState(number), number, frames, control)
                 return [*rows, meta_row(meta, _DRIVER_LABEL)] if meta else rows
@@ -234,6 +235,10 @@ class JobHost:
             store, cached, where, lambda: KeyGroupState(number, self._storage(plan, number))
         )
         state.where = where
+        as_it_was = cached is not None and cached.head.token == head.token
+        if task.chain.operator_state.is_outdated(control.epoch, as_it_was):
+            task = self._new_task(plan, task)
+        task.chain.listeners.batch_begins(control.epoch, number)
         if head.version == 0 and self._savepoint is not None:
             self._restore(state, plan, number)
         with self._reset_on_failure(task):
@@ -299,8 +304,7 @@ class JobHost:
         router.begin(Part(-1, number), chain.subtask)
         task.bind(state, start_clock, now_ms)
         chain.clock.epoch = control.epoch
-        unions = control.start.unions
-        chain.operator_state.begin(control.epoch, [unions[own] for own in sorted(unions)])
+        chain.operator_state.begin(control.epoch, control.start.unions)
         self._resume_watermarks(chain, state, now_ms)
         task.advance_processing_time(now_ms)
         exchanges = self.plan.exchanges
@@ -324,9 +328,9 @@ class JobHost:
         rows.extend(self._suspend_watermarks(chain, state, number, control, ended, meta))
         wakeup_ms = earliest(state.processing_timers.next_time_ms(), meta.pop("wakeup_ms", None))
         metrics = chain.metrics.take()
-        union_lists = chain.operator_state.union_lists()
-        if union_lists:
-            meta["unions"] = (plan.id, number, union_lists)
+        unions = chain.operator_state.changed_unions()
+        if unions is not None:
+            meta["unions"] = (plan.id, number, unions)
         if wakeup_ms is not None and not ended:
             meta["wakeup_ms"] = wakeup_ms
         if metrics:

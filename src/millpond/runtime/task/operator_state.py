@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from millpond.datastream.operator_state import (
@@ -13,8 +12,11 @@ from millpond.datastream.operator_state import (
     OperatorStateStore,
 )
 from millpond.datastream.state import ListState, ListStateDescriptor
+from millpond.runtime.task.codec import BlobKind, decode, dumps, freeze, loads, thaw
 from millpond.runtime.task.operators import user_error
+from millpond.state.evolution import at_rest_converter
 from millpond.state.handles import CurrentKey, ListStateHandle
+from millpond.state.key_group_state import CANNOT_CONVERT, cannot_convert, declared_schemas
 
 if TYPE_CHECKING:
     from millpond.runtime.task.chain import OperatorChain
@@ -33,27 +35,28 @@ class OperatorState:
         self._chain = chain
         self._is_initialized = False
         self._unions: dict[str, ListState[Any]] = {}
+        self._reported = b""
         self._epoch = -1
 
     def __bool__(self) -> bool:
         return self._function is not None
 
-    def is_ahead(self, epoch: int) -> bool:
-        """True if the function has seen this batch: it is run again, and needs another function."""
-        return self._function is not None and epoch <= self._epoch
+    def is_outdated(self, epoch: int, state_is_as_it_was: bool) -> bool:
+        """True if what the function remembers in attributes is not what its lists say: it has seen this
+        batch, which is run again, or others have run batches since."""
+        if self._function is None or not self._is_initialized:
+            return False
+        return epoch <= self._epoch or not state_is_as_it_was
 
-    def begin(self, epoch: int, unions: Iterable[dict[str, list[Any]]] = ()) -> None:
-        """The task is bound to its state. `unions`: the union lists of all subtasks."""
+    def begin(self, epoch: int, unions: dict[int, bytes] | str | None = None) -> None:
+        """The task is bound to its state. `unions`: see frames.Start."""
         if self._function is None:
             return
         self._epoch = epoch
         if not self._is_initialized:
             state = self._chain.clock.state
             assert state is not None
-            known: dict[str, list[Any]] = {}
-            for own in unions:
-                for name, elements in own.items():
-                    known.setdefault(name, []).extend(elements)
+            known = _read_unions(unions) if unions else []
             is_restored = not state.is_empty() or bool(known)
             context = _InitializationContext(self._chain, is_restored, known, self._unions)
             self._call(self._function.initialize_state, "initialize_state", context)
@@ -65,9 +68,22 @@ class OperatorState:
             context = _SnapshotContext(epoch, time_ms)
             self._call(self._function.snapshot_state, "snapshot_state", context)
 
-    def union_lists(self) -> dict[str, list[Any]]:
-        """What others get of this subtask when they start anew."""
-        return {name: list(handle.get()) for name, handle in self._unions.items()}
+    def changed_unions(self) -> bytes | None:
+        """What others get of this subtask when they start anew, if it is new: the union lists at rest, with
+        their types."""
+        if not self._unions:
+            return None
+        state = self._chain.clock.state
+        assert state is not None
+        lists = {
+            name: (state.types[UNION + name], list(map(freeze, handle.get())))
+            for name, handle in self._unions.items()
+        }
+        encoded = dumps(lists)
+        if encoded == self._reported:
+            return None
+        self._reported = encoded
+        return encoded
 
     def _call(self, method: Any, name: str, context: Any) -> None:
         try:
@@ -82,7 +98,7 @@ class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
         self,
         chain: OperatorChain,
         is_restored: bool,
-        known: dict[str, list[Any]],
+        known: list[dict[str, tuple[Any, list[Any]]]],
         unions: dict[str, ListState[Any]],
     ) -> None:
         self._clock = chain.clock
@@ -101,9 +117,27 @@ class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> Any:
         handle = self._unions[descriptor.name] = self._handle(UNION, descriptor)
-        if descriptor.name in self._known:
-            handle.update(self._known[descriptor.name])
+        lists = [own[descriptor.name] for own in self._known if descriptor.name in own]
+        if lists:
+            handle.update(
+                [element for own in lists for element in self._converted(own, descriptor)]
+            )
         return handle
+
+    def _converted(
+        self, written: tuple[Any, list[Any]], descriptor: ListStateDescriptor
+    ) -> list[Any]:
+        schemas, elements = written
+        if schemas != declared_schemas(descriptor):
+            try:
+                elements = list(
+                    map(at_rest_converter(schemas["value"], descriptor.type_info), elements)
+                )
+            except CANNOT_CONVERT as problem:
+                assert self._clock.state is not None
+                where = self._clock.state.where
+                raise cannot_convert(where, descriptor, schemas, problem) from None
+        return list(map(thaw, elements))
 
     def _handle(self, prefix: str, descriptor: ListStateDescriptor) -> Any:
         own = copy.copy(descriptor)
@@ -113,6 +147,14 @@ class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
         assert self._clock.state is not None
         handle.bind(self._clock.state)
         return handle
+
+
+def _read_unions(unions: dict[int, bytes] | str) -> list[dict[str, tuple[Any, list[Any]]]]:
+    if isinstance(unions, str):
+        with open(unions, "rb") as file:
+            unions = decode(BlobKind.UNIONS, file.read(), unions)
+    assert isinstance(unions, dict)
+    return [loads(unions[subtask]) for subtask in sorted(unions)]
 
 
 class _SnapshotContext(FunctionSnapshotContext):

@@ -26,6 +26,9 @@ from millpond.runtime.task.operators import Operator
 from millpond.runtime.task.record_columns import as_list, is_columns, numbers_in
 from millpond.runtime.task.router import Router
 
+# Generator, watermark, last active at ms, and the newest timestamp (not in what was written before 0.1.0).
+Saved = tuple[Any, int, int, int] | tuple[Any, int, int]
+
 
 class WatermarkOperator(Operator):
     """Assigns timestamps and computes the watermark after every record (C11).
@@ -41,18 +44,23 @@ class WatermarkOperator(Operator):
         self.router: Router | None = None
         self.resume(None, 0)
 
-    def resume(self, saved: tuple[Any, int, int] | None, now_ms: int) -> None:
-        """Continue with (generator, watermark, last active at ms), or from the beginning."""
+    def resume(self, saved: Saved | None, now_ms: int) -> None:
+        """Continue with what was saved, or from the beginning."""
         if saved is None:
             saved = (self.strategy.create_generator(), MIN_TIMESTAMP, now_ms)
         self._generator: WatermarkGenerator
-        self._generator, watermark, self._active_at_ms = saved
+        self._generator, watermark, self._active_at_ms, *rest = saved
+        self._newest: int = rest[0] if rest else MIN_TIMESTAMP
         self._output = WatermarkOutput(watermark)
         self._records = 0
 
-    def suspend(self, now_ms: int) -> tuple[Any, int, int]:
+    def suspend(self, now_ms: int) -> Saved:
         active_at_ms = now_ms if self._records else self._active_at_ms
-        return self._generator, self._output.watermark, active_at_ms
+        return self._generator, self._output.watermark, active_at_ms, self._newest
+
+    def go_to(self, event_time_ms: int) -> None:
+        """There is nothing more to read for now, and the newest record of all splits is of this time."""
+        self._output.emit_watermark(event_time_ms)
 
     def go_on_when_idle(self, now_ms: int) -> None:
         """Event time since the timeout, or since the last call, if the strategy wants it to go on."""
@@ -96,6 +104,10 @@ class WatermarkOperator(Operator):
                 clocks = self._watermarks_before(opened, listed)
             if timestamps is None and listed.count(None) < len(listed):
                 timestamps = listed
+        if timestamps is not None:
+            times = (time for time in timestamps if time is not None)
+            newest = max(times) if isinstance(timestamps, list) else int(timestamps.max())
+            self._newest = max(self._newest, newest)
         after = Bundle(
             values,
             timestamps,

@@ -1,0 +1,14 @@
+"""Sends records to the subtask that has their key, as `key_by` would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.datastream.functions import Partitioner
+from millpond.runtime.task.key_groups import default_max_parallelism, key_group_of, subtask_of
+
+
+class KeyGroupPartitioner(Partitioner):
+    def partition(self, key: Any, num_partitions: int) -> int:
+        maximum = default_max_parallelism(num_partitions)
+        return subtask_of(key_group_of(key, maximum), num_partitions, maximum)
