@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from millpond import __version__
-from millpond.cli import checkpoints, savepoints
+from millpond.cli import capping, checkpoints, savepoints
 from millpond.common import options
 from millpond.errors import MillpondError
 
@@ -59,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     savepoints.add_commands(commands)
     checkpoints.add_commands(commands)
+    capping.add_commands(commands)
     commands.add_parser("settings", help="list the settings, their defaults and meanings")
     return parser
 
@@ -74,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return savepoints.run_savepoint(parsed)
         if parsed.command == "checkpoint":
             return checkpoints.run_checkpoint(parsed)
+        if parsed.command == "capping":
+            return capping.run_capping(parsed)
         if parsed.command == "stop":
             return savepoints.run_stop(parsed)
         for option in options.ALL:

@@ -5,7 +5,7 @@ another's, and integers, strings and tuples of such are in their natural order:
 
     tag  key                 then
     01   None
-    02   bytes               00 as 00 ff, then 00
+    02   bytes               00 as 00 ff, then 00 01
     03   strings             UTF-8, as bytes
     05   tuples              their items, then 00
     15   64-bit integers     8 bytes, big endian, counted from the smallest
@@ -57,7 +57,7 @@ def encode_key(key: Any) -> bytes:
             data = key.encode("utf-8", "surrogatepass")
         if b"\x00" in data:
             data = data.replace(b"\x00", b"\x00\xff")
-        return b"\x03" + data + b"\x00"
+        return b"\x03" + data + b"\x00\x01"
     if kind is int:
         if -_OFFSET <= key < _OFFSET:
             return _INT64.pack(_INT, key + _OFFSET)
@@ -68,7 +68,7 @@ def encode_key(key: Any) -> bytes:
         return b"\x01"
     if kind is bytes:
         data = key.replace(b"\x00", b"\x00\xff")
-        return b"\x02" + data + b"\x00"
+        return b"\x02" + data + b"\x00\x01"
     if kind is float:
         return _encode_float(key)
     return _encode_other(key)
@@ -104,17 +104,17 @@ def decode_key(data: bytes, at: int = 0) -> tuple[Any, int]:
     tag = data[at]
     if tag in (_STRING, _BYTES):
         end = data.index(0, at + 1)
-        while data[end + 1 : end + 2] == b"\xff":
+        while data[end + 1] == 0xFF:
             end = data.index(0, end + 2)
         content = data[at + 1 : end]
         if b"\x00" in content:
             content = content.replace(b"\x00\xff", b"\x00")
         if tag == _BYTES:
-            return content, end + 1
+            return content, end + 2
         try:
-            return content.decode(), end + 1
+            return content.decode(), end + 2
         except UnicodeDecodeError:
-            return content.decode("utf-8", "surrogatepass"), end + 1
+            return content.decode("utf-8", "surrogatepass"), end + 2
     if tag == _INT:
         return _UINT64.unpack_from(data, at + 1)[0] - _OFFSET, at + 9
     if tag == _TUPLE:

@@ -57,14 +57,19 @@ def _local_path(path: str) -> Path:
 class StreamFormat:
     """How a file becomes records: one per line."""
 
-    def __init__(self, charset_name: str) -> None:
-        self.charset_name = charset_name
+    def __init__(self, charset_name: str | None) -> None:
+        self.charset_name = charset_name  # None: lines are bytes
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
         if "\n".encode(charset_name) != b"\n":
             raise ProgramError(f"Text in {charset_name} cannot be read line by line; use UTF-8.")
         return StreamFormat(charset_name)
+
+    @staticmethod
+    def binary_line_format() -> StreamFormat:
+        """Beyond PyFlink: lines as bytes, whatever is in them."""
+        return StreamFormat(None)
 
 
 class _FileEnumerator(SplitEnumerator):
@@ -82,7 +87,7 @@ class _FileEnumerator(SplitEnumerator):
 
     def start(self) -> None:
         if self.stops_at_end:
-            for entry in self._files:
+            for entry in self._files:  # they may have grown since the job ended
                 entry[1:] = [_after_line(*entry[:2]), False]
         self._discover()
 
@@ -145,7 +150,7 @@ class _FileEnumerator(SplitEnumerator):
                 if file.readline().endswith(b"\n") or complete:
                     return file.tell()
         if complete:
-            entry[2] = not self.stops_at_end  # else it may have grown when the job goes on
+            entry[2] = True
             return status.st_size
         return self._last_line_end(path, status.st_size)
 
@@ -246,6 +251,13 @@ class FileSource(Source):
                     yield columns, None
             return
         charset = stream_format.charset_name
+        if charset is None:
+            for block in _whole_lines(path, start, end, _BLOCK_BYTES):
+                raw = block.split(b"\n")
+                if not raw[-1]:
+                    raw.pop()
+                yield [line.rstrip(b"\r") for line in raw] if b"\r" in block else raw, None
+            return
         if codecs.lookup(charset).name in ("utf-8", "ascii", "iso8859-1"):
             for block in _whole_lines(path, start, end, _BLOCK_BYTES):
                 lines = block.decode(charset).split("\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 from millpond.datastream.connected_streams import BroadcastOperation
 from millpond.datastream.functions import (
@@ -136,7 +136,11 @@ class _Context(_BaseContext, KeyedBroadcastProcessFunction.Context):
         finally:
             current.key = before
 
-    def timer_service(self) -> NoReturn:
-        raise ProgramError(
-            "A broadcast record has no key, so it cannot set timers; process_element can."
-        )
+    def timer_service(self) -> TimerService:
+        """Beyond Flink: within apply_to_keyed_state there is a key, so there are timers."""
+        if self._clock.current.key is NO_KEY:
+            raise ProgramError(
+                "A broadcast record has no key, so it cannot set timers; process_element can, and the "
+                "function of apply_to_keyed_state."
+            )
+        return self._operator.context.timer_service()  # type: ignore[no-any-return]

@@ -170,9 +170,11 @@ class JobHost:
             watermark, active = MIN_TIMESTAMP, True
             if isinstance(operator, WatermarkOperator):
                 watermark = MIN_TIMESTAMP if self.plan.batch_mode else operator.watermark
-                active = batch.event_time is not None or operator.is_active(now_ms)
+                active = operator.is_active(now_ms)
             endless = chain.root.plan.function.endless and not batch.last_batch
-            if split.ended and endless:
+            if batch.event_time is not None:
+                active = True  # all are at the same time now
+            elif split.ended and endless:
                 active = False  # other splits will come: this one only stops holding them back
             elif split.ended:
                 watermark, active = MAX_TIMESTAMP, True

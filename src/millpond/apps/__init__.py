@@ -1,0 +1,1 @@
+"""Programs that are products of their own."""

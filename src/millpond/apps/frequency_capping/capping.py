@@ -1,0 +1,322 @@
+"""Counts the views of a user, and tells when something is to be capped, and when to be released.
+
+At event time T, the watermark, a view counts if its time <= T < its expiry. A pair (rule and what it counts)
+is capped while at least `limit` of its views count, and for the cool-down. What is in Redis is a *member*, a
+level and an id; it is capped while any rule caps it: the strictest wins.
+
+State per user, entry by entry (P4):
+
+    agenda   time -> what to do then: views that begin to count, pairs to look at again, SWEEP
+    views    pair -> the times of its views that count, ascending
+    capped   pair -> (since, when to look at it again)
+    members  member -> the rules that cap it
+    seen     impression -> time of its view
+"""
+
+from __future__ import annotations
+
+import bisect
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millpond.apps.frequency_capping.records import Arrival, RecordFormat
+from millpond.apps.frequency_capping.rules import (
+    Rule,
+    RuleError,
+    changed_rules,
+    decode_rules,
+    encode_rules,
+)
+from millpond.apps.frequency_capping.windows import DAY_MS, NEVER
+from millpond.common import Types
+from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag, RuntimeContext
+from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
+
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
+_ANY = Types.PICKLED_BYTE_ARRAY()  # tuples: nobody can change them, so they are kept as they are
+VIEWS = MapStateDescriptor("views", Types.STRING(), _ANY)
+CAPPED = MapStateDescriptor("capped", Types.STRING(), Types.TUPLE([Types.LONG(), Types.LONG()]))
+MEMBERS = MapStateDescriptor("members", Types.STRING(), _ANY)
+AGENDA = MapStateDescriptor("agenda", Types.LONG(), _ANY)
+SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
+LATE = OutputTag("late")
+REFUSED = OutputTag("refused rules")
+CAP, UNCAP = "CAP", "UNCAP"
+_CURRENT = "current"  # the one entry of the rules
+_SWEEP = ""  # in the agenda: remove what no longer counts
+_LEAST_SWEEP_MS = 3_600_000
+_LONGEST_REMEMBERED_MS = 30 * DAY_MS
+_MOST_TIMES = 1000  # kept of a pair, or twice its limit; more views than that are enough anyway
+
+
+# User, member, CAP or UNCAP, event time, and the rule that made the difference.
+Change = tuple[str, str, str, int, str]
+View = tuple[int, str, str, "str | None"]  # time, event, ad, the whole record if it has more fields
+
+
+class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
+    def __init__(self, record_format: RecordFormat | None = None) -> None:
+        self._format = record_format or RecordFormat()
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        state = runtime_context.get_map_state
+        self._agenda, self._views, self._capped = state(AGENDA), state(VIEWS), state(CAPPED)
+        self._members, self._seen = state(MEMBERS), state(SEEN)
+        counter = runtime_context.get_metrics_group().counter
+        self._counters = {
+            name: counter(name)
+            for name in ("late", "duplicates", "caps", "uncaps", "refused_rules")
+        }
+        self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
+        self._fields = self._format.reader().fields
+        self._text: str | None = None
+        self._rules: dict[str, Rule] = {}
+        self._remembered_ms = 0  # how long impressions are
+        self._changes: list[Change] = []
+        self._timers: Any = None
+
+    # --- views -----------------------------------------------------------------------------------
+
+    def process_element(self, value: Arrival, ctx: Any) -> Iterable[Any] | None:
+        user, impression, *rest = value
+        view: View = tuple(rest)  # type: ignore[assignment]
+        self._enter(user, ctx)
+        now_ms = ctx.current_watermark()
+        if impression is not None:
+            first_ms = self._seen.get(impression)
+            if first_ms is not None and abs(view[0] - first_ms) < self._remembered_ms:
+                self._counters["duplicates"].inc()
+                return None
+            self._seen.put(impression, view[0])
+        if self._sweep_at.value() is None:
+            self._plan_sweep(max(now_ms, view[0]))
+        if view[0] > now_ms:
+            self._schedule(view[0], view)
+            return None
+        if not self._count(view, now_ms):
+            self._counters["late"].inc()
+            return [(LATE, value)]
+        return self._taken()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
+        self._enter(ctx.get_current_key(), ctx)
+        work = self._agenda.get(timestamp)
+        if work is None:
+            return None
+        self._agenda.remove(timestamp)
+        for item in work:
+            if type(item) is tuple:
+                self._count(item, timestamp)
+            elif item == _SWEEP:
+                self._sweep(timestamp)
+            else:
+                self._look_at(item, timestamp)
+        return self._taken()
+
+    def _enter(self, user: str, ctx: Any) -> None:
+        self._user = user
+        self._timers = ctx.timer_service()
+        text = ctx.get_broadcast_state(RULES).get(_CURRENT)
+        if text is not self._text and text != self._text:
+            self._use(text)
+
+    def _use(self, text: str | None) -> None:
+        self._rules = decode_rules(text)
+        self._text = text
+        longest_ms = max((r.window.longest_ms for r in self._rules.values()), default=0)
+        self._remembered_ms = min(longest_ms, _LONGEST_REMEMBERED_MS)
+
+    def _taken(self) -> list[Change] | None:
+        if not self._changes:
+            return None
+        changes, self._changes = self._changes, []
+        return changes
+
+    def _schedule(self, time_ms: int, item: Any) -> None:
+        waiting = self._agenda.get(time_ms)
+        if waiting is None:
+            self._agenda.put(time_ms, (item,))
+            self._timers.register_event_time_timer(time_ms)
+        else:
+            self._agenda.put(time_ms, (*waiting, item))
+
+    def _count(self, view: View, now_ms: int) -> bool:
+        """False if no rule counts it any more, though it would have."""
+        time_ms, event, ad, more = view
+        counted = expired = False
+        fields: dict[str, Any] | None = None
+        for rule in self._rules.values():
+            if rule.event != event:
+                continue
+            found: str | None = ad
+            if rule.needs_fields:
+                if fields is None:
+                    fields = self._fields(ad, more)
+                found = rule.id_in(fields)
+                if found is None:
+                    continue
+            if rule.window.expiry(time_ms) <= now_ms:
+                expired = True
+                continue
+            counted = True
+            pair = f"{rule.name}\x00{found}"
+            before = self._views.get(pair)
+            times = (time_ms,) if before is None else _with(before, time_ms)
+            self._keep(rule, pair, times, now_ms)
+        return counted or not expired
+
+    def _keep(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
+        """Store the times of a pair that still count, and see whether it is capped now."""
+        gone = 0
+        expiry = rule.window.expiry
+        while gone < len(times) and expiry(times[gone]) <= now_ms:
+            gone += 1
+        most = max(_MOST_TIMES, 2 * rule.limit)
+        times = times[max(gone, len(times) - most) :]
+        if times:
+            self._views.put(pair, times)
+        elif self._views.contains(pair):
+            self._views.remove(pair)
+        self._judge(rule, pair, times, now_ms)
+
+    def _judge(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
+        held = self._capped.get(pair)
+        if rule.enabled and len(times) >= rule.limit:
+            since_ms = now_ms if held is None else held[0]
+            end_ms = max(rule.window.expiry(times[-rule.limit]), since_ms + rule.cool_down_ms)
+            if held is None or held[1] > end_ms:
+                self._look_again(pair, since_ms, end_ms)
+            if held is None:
+                self._cap(rule, pair, now_ms)
+        elif held is not None:
+            end_ms = held[0] + rule.cool_down_ms
+            if not rule.enabled or now_ms >= end_ms:
+                self._release(rule.name, pair, _member(rule, pair), now_ms)
+            elif held[1] != end_ms:
+                self._look_again(pair, held[0], end_ms)
+
+    def _look_again(self, pair: str, since_ms: int, time_ms: int) -> None:
+        self._capped.put(pair, (since_ms, time_ms))
+        if time_ms < NEVER:
+            self._schedule(time_ms, pair)
+
+    def _look_at(self, pair: str, now_ms: int) -> None:
+        """A pair that may be released: unless views have come since."""
+        held = self._capped.get(pair)
+        rule = self._rules.get(pair.partition("\x00")[0])
+        if held is None or rule is None or held[1] != now_ms:
+            return  # released already, or another time is in the agenda
+        self._capped.put(pair, (held[0], NEVER))
+        self._keep(rule, pair, self._views.get(pair) or (), now_ms)
+
+    def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
+        member = _member(rule, pair)
+        rules = self._members.get(member) or ()
+        self._members.put(member, (*rules, rule.name))
+        if not rules:
+            self._counters["caps"].inc()
+            self._changes.append((self._user, member, CAP, now_ms, rule.name))
+
+    def _release(self, name: str, pair: str, member: str, now_ms: int) -> None:
+        self._capped.remove(pair)
+        rules = tuple(own for own in self._members.get(member) or () if own != name)
+        if rules:
+            self._members.put(member, rules)
+        else:
+            self._members.remove(member)
+            self._counters["uncaps"].inc()
+            self._changes.append((self._user, member, UNCAP, now_ms, name))
+
+    # --- cleaning up -----------------------------------------------------------------------------
+
+    def _plan_sweep(self, now_ms: int) -> None:
+        """At another time for every user, so that they do not all come at once (P5)."""
+        period_ms = max(_LEAST_SWEEP_MS, self._remembered_ms // 4)
+        jitter_ms = zlib.crc32(self._user.encode()) % period_ms
+        time_ms = (now_ms // period_ms + 1) * period_ms + jitter_ms
+        self._sweep_at.update(time_ms)
+        self._schedule(time_ms, _SWEEP)
+
+    def _sweep(self, now_ms: int) -> None:
+        ages = False  # is there something that will age out?
+        for pair, times in list(self._views.items()):
+            rule = self._rules.get(pair.partition("\x00")[0])
+            expiry_ms = now_ms if rule is None else rule.window.expiry(times[-1])
+            if expiry_ms <= now_ms:
+                self._views.remove(pair)
+            else:
+                ages |= expiry_ms < NEVER
+        for impression, time_ms in list(self._seen.items()):
+            if time_ms + self._remembered_ms <= now_ms:
+                self._seen.remove(impression)
+            else:
+                ages = True
+        if ages:
+            self._plan_sweep(now_ms)
+        else:
+            self._sweep_at.clear()
+
+    # --- rules -----------------------------------------------------------------------------------
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        """A message with rules (`rules.changed_rules`). One that is wrong changes nothing."""
+        state = ctx.get_broadcast_state(RULES)
+        before = decode_rules(state.get(_CURRENT))
+        try:
+            after = changed_rules(before, value)
+        except RuleError as problem:
+            self._counters["refused_rules"].inc()
+            yield REFUSED, (str(problem), value)
+            return
+        text = encode_rules(after)
+        if text == state.get(_CURRENT):
+            return
+        state.put(_CURRENT, text)
+        self._use(text)
+        changed = {
+            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+        }
+        recounted = {
+            name
+            for name in changed
+            if name in before and (name not in after or _counts_others(before[name], after[name]))
+        }
+        now_ms = ctx.current_watermark()
+
+        def count_anew(user: str, _: Any) -> None:
+            self._user, self._timers = user, ctx.timer_service()
+            for pair, times in list(self._views.items()):
+                name = pair.partition("\x00")[0]
+                if name in recounted:
+                    self._views.remove(pair)
+                elif name in changed:
+                    self._keep(self._rules[name], pair, times, now_ms)
+
+        def judge_anew(user: str, _: Any) -> None:
+            self._user, self._timers = user, ctx.timer_service()
+            for pair in list(self._capped.keys()):
+                name = pair.partition("\x00")[0]
+                if name in recounted:
+                    self._release(name, pair, _member(before[name], pair), now_ms)
+                elif name in changed and not self._views.contains(pair):
+                    self._judge(self._rules[name], pair, (), now_ms)
+
+        ctx.apply_to_keyed_state(VIEWS, count_anew)
+        ctx.apply_to_keyed_state(CAPPED, judge_anew)
+        yield from self._taken() or ()
+
+
+def _counts_others(before: Rule, after: Rule) -> bool:
+    return before.counts_as != after.counts_as
+
+
+def _member(rule: Rule, pair: str) -> str:
+    return f"{rule.level}:{pair.partition(chr(0))[2]}"
+
+
+def _with(times: tuple[int, ...], time_ms: int) -> tuple[int, ...]:
+    if time_ms >= times[-1]:
+        return (*times, time_ms)
+    place = bisect.bisect_right(times, time_ms)
+    return (*times[:place], time_ms, *times[place:])

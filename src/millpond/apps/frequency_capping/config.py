@@ -1,0 +1,134 @@
+"""The file with rules: YAML, read with the lines of what is wrong."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from millpond.apps.frequency_capping.records import FIELDS, RecordFormat
+from millpond.apps.frequency_capping.rules import (
+    DEFAULT_RULES,
+    RuleError,
+    parse_filter,
+    parse_rule,
+    parse_rules,
+)
+from millpond.apps.frequency_capping.windows import WindowError, parse_duration
+from millpond.errors import SetupError
+
+_KEYS = ("fields", "filter", "max_ahead", "rules")
+
+
+@dataclass(frozen=True)
+class CappingConfig:
+    """`rules` are as the user wrote them, and right."""
+
+    rules: list[dict[str, Any]]
+    record_format: RecordFormat
+
+
+def default_config() -> CappingConfig:
+    return CappingConfig(DEFAULT_RULES, RecordFormat())
+
+
+def load_config(path: str | Path) -> CappingConfig:
+    """Raises RuleError, naming file, line and reason."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise RuleError(f"The rules {path} cannot be read: {problem}.") from None
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, where: str) -> CappingConfig:
+    yaml = _yaml()
+    try:
+        content, root = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+    except yaml.YAMLError as problem:
+        mark = getattr(problem, "problem_mark", None)
+        place = where if mark is None else f"{where}, line {mark.line + 1}"
+        reason = getattr(problem, "problem", None) or str(problem)
+        raise RuleError(f"{place}: {reason}.") from None
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
+        raise RuleError(f"{where}: the file must have rules: and a list below it.")
+    lines = (
+        {key.value: (key.start_mark.line + 1, value) for key, value in root.value} if root else {}
+    )
+    for key in content:
+        if key not in _KEYS:
+            line = lines[str(key)][0] if str(key) in lines else 1
+            raise RuleError(
+                f"{where}, line {line}: there is no {key!r}; there are {', '.join(_KEYS)}."
+            )
+    specs = content.get("rules", DEFAULT_RULES)
+    _check_rules(specs, lines.get("rules"), where)
+    try:
+        record_format = _record_format(content)
+    except RuleError as problem:
+        line = lines[problem.key][0] if problem.key in lines else 1
+        raise RuleError(f"{where}, line {line}: {problem}.") from None
+    return CappingConfig(specs, record_format)
+
+
+def _check_rules(specs: Any, place: tuple[int, Any] | None, where: str) -> None:
+    line, node = place or (1, None)
+    nodes = [] if node is None or not isinstance(node.value, list) else node.value
+    try:
+        if isinstance(specs, list):
+            for number, spec in enumerate(specs):
+                line = nodes[number].start_mark.line + 1 if number < len(nodes) else line
+                try:
+                    parse_rule(spec)
+                except RuleError as problem:
+                    line = _line_of(nodes, number, problem.key) or line
+                    raise
+                names = [own.get("name") for own in specs[:number]]
+                if spec["name"] in names:
+                    raise RuleError(f"there are two rules with the name {spec['name']!r}")
+        parse_rules(specs)
+    except RuleError as problem:
+        raise RuleError(f"{where}, line {line}: {problem}.") from None
+
+
+def _line_of(nodes: list[Any], number: int, key: str | None) -> int | None:
+    """Of a key within a rule."""
+    if key is None or number >= len(nodes) or not isinstance(nodes[number].value, list):
+        return None
+    for own, _ in nodes[number].value:
+        if own.value == key:
+            return int(own.start_mark.line) + 1
+    return None
+
+
+def _record_format(content: dict[str, Any]) -> RecordFormat:
+    names = content.get("fields") or {}
+    if not isinstance(names, dict):
+        raise RuleError("fields must map what there is to the names of fields", "fields")
+    for which, name in names.items():
+        if which not in FIELDS:
+            known = ", ".join(FIELDS)
+            raise RuleError(f"fields: there is no {which!r}; there are {known}", "fields")
+        if not isinstance(name, str) or not name:
+            raise RuleError(f"fields: {which} must be the name of a field, not {name!r}", "fields")
+    try:
+        only = parse_filter(content.get("filter") or {}, "filter")
+        ahead = content.get("max_ahead")
+        max_ahead_ms = RecordFormat().max_ahead_ms if ahead is None else parse_duration(ahead)
+    except RuleError as problem:
+        raise RuleError(str(problem), "filter") from None
+    except WindowError as problem:
+        raise RuleError(str(problem), "max_ahead") from None
+    return RecordFormat(dict(names), only, max_ahead_ms)
+
+
+def _yaml() -> Any:
+    try:
+        return importlib.import_module("yaml")
+    except ImportError:
+        raise SetupError(
+            "Rules in YAML need the package PyYAML: pip install 'millpond[capping]'."
+        ) from None

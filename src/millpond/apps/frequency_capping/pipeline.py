@@ -1,0 +1,177 @@
+"""The program: records in, validated and filtered, counted per user, changes out to Redis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.apps.frequency_capping.capping import CAP, LATE, REFUSED, RULES, CapUsers, Change
+from millpond.apps.frequency_capping.config import CappingConfig
+from millpond.apps.frequency_capping.records import Arrival, BadRecord, RecordFormat, shown
+from millpond.apps.frequency_capping.rules_source import RulesSource
+from millpond.apps.frequency_capping.windows import NEVER, parse_window
+from millpond.common import Duration, Encoder, WatermarkStrategy
+from millpond.common.watermark_strategy import TimestampAssigner
+from millpond.datastream import (
+    DataStream,
+    OutputTag,
+    ProcessFunction,
+    RuntimeContext,
+    StreamExecutionEnvironment,
+)
+from millpond.datastream.connectors.base import Source
+from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig
+from millpond.datastream.connectors.redis import Command, RedisSink
+
+BAD = OutputTag("bad records")
+_IDLE = Duration.of_millis(1000)
+_SAFETY_MS = (
+    86_400_000  # Redis forgets a user so long after the longest window, if nobody else does
+)
+
+
+@dataclass(frozen=True)
+class CappingJob:
+    """`records` gives lines or messages: JSON as bytes or text. `dead_letters`: a folder for what is bad, too
+    late or refused."""
+
+    records: Source
+    config: CappingConfig
+    rules_path: str | None
+    redis_url: str
+    dead_letters: str
+    out_of_orderness_ms: int = 0
+    until_end: bool = False
+
+
+def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStream:
+    """The changes, after Redis has been given to a sink; others may follow."""
+    record_format = job.config.record_format
+    parsed = (
+        environment.from_source(job.records, WatermarkStrategy.no_watermarks(), "records")
+        .uid("records")
+        .process(ReadRecords(record_format))
+        .uid("read records")
+        .name("read records")
+    )
+    views = parsed.assign_timestamps_and_watermarks(event_time(job))
+    rules = environment.from_source(RulesSource(job.rules_path), time_of_rules(), "rules")
+    rules = rules.uid("rules")
+    changes = (
+        views.key_by(lambda arrival: arrival[0])
+        .connect(rules.broadcast(RULES))
+        .process(CapUsers(record_format))
+        .uid("cap users")
+        .name("cap users")
+    )
+    commands = RedisCommands(_longest_ms(job.config))
+    changes.sink_to(RedisSink(job.redis_url, commands, last_wins=True)).uid("redis").name("redis")
+    aside = parsed.get_side_output(BAD).map(dead_letter).uid("bad records")
+    late = changes.get_side_output(LATE).map(late_letter).uid("late records")
+    refused = changes.get_side_output(REFUSED).map(refused_letter).uid("refused rules")
+    aside.union(late, refused).sink_to(_dead_letter_sink(job.dead_letters)).uid("dead letters")
+    return changes
+
+
+def event_time(job: CappingJob) -> WatermarkStrategy:
+    """The records' own time. In a job that goes on and on it follows the clock while none come, so that views
+    age out."""
+    bound = Duration.of_millis(job.out_of_orderness_ms)
+    own = WatermarkStrategy.for_bounded_out_of_orderness(bound)
+    strategy = own.with_timestamp_assigner(_LogTime())
+    return strategy if job.until_end else strategy.with_idleness(_IDLE).advance_when_idle()
+
+
+def time_of_rules() -> WatermarkStrategy:
+    """None of their own: a batch with rules holds event time where it is, and then they are idle again. So
+    the first views wait for the first rules."""
+    return WatermarkStrategy.no_watermarks().with_idleness(Duration.of_millis(1))
+
+
+class _LogTime(TimestampAssigner):
+    def extract_timestamp(self, value: Arrival, record_timestamp: int) -> int:
+        return value[2]
+
+
+class ReadRecords(ProcessFunction):
+    """Validation and the common filter, before data is spread (P5)."""
+
+    def __init__(self, record_format: RecordFormat) -> None:
+        self._format = record_format
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._reader = self._format.reader()
+        self._group = runtime_context.get_metrics_group()
+        self._records = self._group.counter("records")
+        self._filtered = self._group.counter("filtered")
+        self._bad = self._group.counter("bad")
+        self._reasons: dict[str, Any] = {}
+
+    def process_element(self, value: bytes | str, ctx: Any) -> Iterable[Any] | None:
+        if not value.strip():
+            return None  # an empty line is nothing
+        self._records.inc()
+        try:
+            arrival = self._reader.read(value, ctx.timer_service().current_processing_time())
+        except BadRecord as problem:
+            reason = str(problem)
+            self._bad.inc()
+            if reason not in self._reasons:
+                self._reasons[reason] = self._group.counter(f"bad: {reason}")
+            self._reasons[reason].inc()
+            return [(BAD, (reason, shown(value)))]
+        if arrival is None:
+            self._filtered.inc()
+            return None
+        return (arrival,)
+
+
+class RedisCommands:
+    """`cap:{USER}` is the set of what the user must not see."""
+
+    def __init__(self, longest_ms: int | None) -> None:
+        self._expire_s = None if longest_ms is None else (longest_ms + _SAFETY_MS) // 1000
+
+    def __call__(self, change: Change) -> Iterator[Command]:
+        user, member, action = change[:3]
+        key = redis_key(user)
+        if action == CAP:
+            yield "SADD", key, member
+            if self._expire_s is not None:
+                yield "EXPIRE", key, self._expire_s
+        else:
+            yield "SREM", key, member
+
+
+def redis_key(user: str) -> str:
+    return f"cap:{{{user}}}"
+
+
+def _longest_ms(config: CappingConfig) -> int | None:
+    """None if something counts for ever."""
+    longest = max((parse_window(rule["window"]).longest_ms for rule in config.rules), default=0)
+    return None if longest >= NEVER else longest
+
+
+def dead_letter(bad: tuple[str, str]) -> str:
+    reason, record = bad
+    return json.dumps({"reason": reason, "record": record})
+
+
+def late_letter(arrival: Arrival) -> str:
+    names = ("user", "impression", "time", "event", "ad", "record")
+    fields = dict(zip(names, arrival, strict=True))
+    return json.dumps({"reason": "too late", **{n: v for n, v in fields.items() if v is not None}})
+
+
+def refused_letter(refused: tuple[str, Any]) -> str:
+    reason, message = refused
+    return json.dumps({"reason": f"rule refused: {reason}", "record": message})
+
+
+def _dead_letter_sink(folder: str) -> FileSink:
+    names = OutputFileConfig.builder().with_part_prefix("dead").with_part_suffix(".jsonl").build()
+    builder = FileSink.for_row_format(folder, Encoder.simple_string_encoder())
+    return builder.with_output_file_config(names).build()

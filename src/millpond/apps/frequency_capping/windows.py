@@ -1,0 +1,102 @@
+"""How long a view counts: from its time up to, not including, `expiry`."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import zoneinfo
+from abc import ABC, abstractmethod
+from functools import lru_cache
+from typing import Any
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+NEVER = 1 << 62  # of what counts for ever
+DAY_MS = _UNITS_MS["d"]
+
+
+class WindowError(ValueError):
+    """Text that is no window, with the reason."""
+
+
+def parse_duration(text: Any) -> int:
+    """Milliseconds of 90s, 15m, 12h, 5d, 2w, or a sum such as 1d12h."""
+    parts = re.findall(r"(\d+)\s*(ms|[smhdw])", text) if isinstance(text, str) else []
+    if not parts or re.sub(r"(\d+)\s*(ms|[smhdw])\s*", "", text).strip():
+        raise WindowError(f"{text!r} is not a duration such as 90s, 15m, 12h, 5d or 2w")
+    return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
+
+
+class Window(ABC):
+    @abstractmethod
+    def expiry(self, time_ms: int) -> int: ...
+
+    @property
+    @abstractmethod
+    def longest_ms(self) -> int:
+        """How long a view can count; NEVER if for ever."""
+
+
+class RollingWindow(Window):
+    def __init__(self, length_ms: int) -> None:
+        self.longest_ms = length_ms  # type: ignore[misc]
+
+    longest_ms = 0
+
+    def expiry(self, time_ms: int) -> int:
+        return time_ms + self.longest_ms
+
+
+class Lifetime(Window):
+    longest_ms = NEVER
+
+    def expiry(self, time_ms: int) -> int:
+        return NEVER
+
+
+class CalendarWindow(Window):
+    """The day or week (from Monday) of a view, in a time zone."""
+
+    def __init__(self, unit: str, time_zone: str) -> None:
+        self._zone = zoneinfo.ZoneInfo(time_zone)
+        self._days = 1 if unit == "day" else 7
+        self._end_of = lru_cache(maxsize=64)(self._compute_end)
+
+    @property
+    def longest_ms(self) -> int:
+        return self._days * DAY_MS + 3_600_000  # a day of 25 hours
+
+    def expiry(self, time_ms: int) -> int:
+        local = datetime.datetime.fromtimestamp(time_ms / 1000, self._zone)
+        return self._end_of(local.date())
+
+    def _compute_end(self, day: datetime.date) -> int:
+        start = day if self._days == 1 else day - datetime.timedelta(days=day.weekday())
+        end = start + datetime.timedelta(days=self._days)
+        midnight = datetime.datetime(end.year, end.month, end.day, tzinfo=self._zone)
+        return int(midnight.timestamp()) * 1000
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CalendarWindow, ("day" if self._days == 1 else "week", self._zone.key)
+
+
+def parse_window(spec: Any) -> Window:
+    """Of 5d, lifetime, or {calendar: day, time_zone: Europe/Berlin}."""
+    if spec == "lifetime":
+        return Lifetime()
+    if isinstance(spec, str):
+        length_ms = parse_duration(spec)
+        if length_ms < 1:
+            raise WindowError("a window must be longer than nothing")
+        return RollingWindow(length_ms)
+    if not isinstance(spec, dict):
+        raise WindowError(f"{spec!r} is no window: give a duration, lifetime, or a calendar")
+    unknown = sorted(set(map(str, spec)) - {"calendar", "time_zone"})
+    if unknown:
+        raise WindowError(f"a window has no {', '.join(unknown)}")
+    if spec.get("calendar") not in ("day", "week"):
+        raise WindowError(f"calendar must be day or week, not {spec.get('calendar')!r}")
+    zone = spec.get("time_zone", "UTC")
+    try:
+        return CalendarWindow(spec["calendar"], zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, TypeError, OSError):
+        raise WindowError(f"there is no time zone {zone!r}") from None
