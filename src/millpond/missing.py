@@ -95,6 +95,11 @@ MISSING_NAMES = {
     "millpond.datastream": _DATASTREAM,
     "millpond.datastream.connectors.file_system": dict.fromkeys(_FILE_NAMES, _FILES),
     "millpond.datastream.formats.avro": dict.fromkeys(_AVRO_NAMES, _FORMATS),
+    "millpond.datastream.connectors.kafka": {
+        "FlinkKafkaConsumer": "use KafkaSource",
+        "FlinkKafkaProducer": "use KafkaSink",
+        "Semantic": "use DeliveryGuarantee",
+    },
 }
 MISSING_MODULES = {
     "millpond.table": _TABLE,
@@ -110,7 +115,6 @@ MISSING_MODULES = {
             "elasticsearch",
             "hybrid_source",
             "jdbc",
-            "kafka",
             "kinesis",
             "pulsar",
             "rabbitmq",

@@ -12,9 +12,11 @@ from millpond.apps.frequency_capping import CappingJob, build, default_config, l
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.common.job_client import JobClient
+from millpond.common.serialization import ByteArraySchema
 from millpond.datastream import StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from millpond.errors import ProgramError
 
 _JOB_NAME = "frequency capping"
@@ -44,10 +46,24 @@ def add_commands(commands: Any) -> None:
         description="Reads views, and keeps the sets cap:{USER} in Redis: what each user must not see now.",
     )
     run.add_argument(
-        "--input", required=True, metavar="PLACE", help="a folder or file of JSON lines"
+        "--input",
+        required=True,
+        metavar="PLACE",
+        help="a folder or file of JSON lines, or kafka://HOST:PORT/TOPIC",
+    )
+    run.add_argument(
+        "--begin",
+        default="earliest",
+        metavar="WHERE",
+        help="where to begin in a topic that was not read before: earliest, latest, or a time in ms",
     )
     run.add_argument(
         "--rules", metavar="FILE", help="rules in YAML; else: 5 views of an ad in 5 days"
+    )
+    run.add_argument(
+        "--rules-topic",
+        metavar="PLACE",
+        help="kafka://HOST:PORT/TOPIC of messages that change the rules",
     )
     run.add_argument(
         "--redis", required=True, metavar="URL", help="such as redis://localhost:6379/0"
@@ -91,13 +107,16 @@ def _run(parsed: argparse.Namespace) -> int:
     )
     dead_letters = parsed.dead_letters or str(Path(parsed.checkpoint) / _DEAD_LETTERS)
     job = CappingJob(
-        _source(parsed.input),
+        _source(parsed.input, parsed.begin),
         config,
         parsed.rules,
         parsed.redis,
         dead_letters,
         out_of_orderness_ms,
         parsed.until_end,
+        _kafka_source("--rules-topic", parsed.rules_topic, "earliest")
+        if parsed.rules_topic
+        else None,
     )
     build(environment, job)
     client = environment.execute_async(_JOB_NAME)
@@ -129,11 +148,33 @@ def _configuration(parsed: argparse.Namespace) -> Configuration:
     return Configuration.from_dict(settings)
 
 
-def _source(place: str) -> Source:
+def _source(place: str, begin: str) -> Source:
+    if place.startswith("kafka://"):
+        return _kafka_source("--input", place, begin)
     if not Path(place).exists():
         raise ProgramError(f"--input {place}: there is no such folder or file.")
     lines = FileSource.for_record_stream_format(StreamFormat.binary_line_format(), place)
     return lines.monitor_continuously(Duration.of_millis(1000)).build()
+
+
+def _kafka_source(option: str, place: str, begin: str) -> Source:
+    servers, _, topic = place.removeprefix("kafka://").partition("/")
+    if not servers or not topic or "/" in topic:
+        raise ProgramError(f"{option} {place}: it must be kafka://HOST:PORT/TOPIC.")
+    if begin in ("earliest", "latest"):
+        start = getattr(KafkaOffsetsInitializer, begin)()
+    elif begin.isdigit():
+        start = KafkaOffsetsInitializer.timestamp(int(begin))
+    else:
+        raise ProgramError(f"--begin must be earliest, latest, or a time in ms, not '{begin}'.")
+    return (
+        KafkaSource.builder()
+        .set_bootstrap_servers(servers)
+        .set_topics(topic)
+        .set_starting_offsets(start)
+        .set_value_only_deserializer(ByteArraySchema())
+        .build()
+    )
 
 
 def _watch(client: JobClient) -> None:

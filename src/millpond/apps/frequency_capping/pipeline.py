@@ -35,7 +35,7 @@ _SAFETY_MS = (
 @dataclass(frozen=True)
 class CappingJob:
     """`records` gives lines or messages: JSON as bytes or text. `dead_letters`: a folder for what is bad, too
-    late or refused."""
+    late or refused. `rule_messages`: gives JSON as bytes (rules.changed_rules)."""
 
     records: Source
     config: CappingConfig
@@ -44,6 +44,7 @@ class CappingJob:
     dead_letters: str
     out_of_orderness_ms: int = 0
     until_end: bool = False
+    rule_messages: Source | None = None
 
 
 def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStream:
@@ -59,6 +60,9 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     views = parsed.assign_timestamps_and_watermarks(event_time(job))
     rules = environment.from_source(RulesSource(job.rules_path), time_of_rules(), "rules")
     rules = rules.uid("rules")
+    if job.rule_messages is not None:
+        told = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
+        rules = rules.union(told.uid("rule messages").map(read_message).uid("read rule messages"))
     changes = (
         views.key_by(lambda arrival: arrival[0])
         .connect(rules.broadcast(RULES))
@@ -73,6 +77,14 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     refused = changes.get_side_output(REFUSED).map(refused_letter).uid("refused rules")
     aside.union(late, refused).sink_to(_dead_letter_sink(job.dead_letters)).uid("dead letters")
     return changes
+
+
+def read_message(data: bytes) -> Any:
+    """A message that is no JSON is refused later, as it is."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return shown(data)
 
 
 def event_time(job: CappingJob) -> WatermarkStrategy:

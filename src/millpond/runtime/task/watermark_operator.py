@@ -104,7 +104,7 @@ class WatermarkOperator(Operator):
                 clocks = self._watermarks_before(opened, listed)
             if timestamps is None and listed.count(None) < len(listed):
                 timestamps = listed
-        if timestamps is not None:
+        if timestamps is not None and type(self._generator) is not NoWatermarksGenerator:
             times = (time for time in timestamps if time is not None)
             newest = max(times) if isinstance(timestamps, list) else int(timestamps.max())
             self._newest = max(self._newest, newest)

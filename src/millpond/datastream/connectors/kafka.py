@@ -1,0 +1,31 @@
+"""Kafka, with PyFlink's names. Needs the extra `kafka`: pip install 'millpond[kafka]'."""
+
+from millpond.datastream.connectors.kafka_offsets import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaTopicPartition,
+)
+from millpond.datastream.connectors.kafka_sink import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaSink,
+    KafkaSinkBuilder,
+    KafkaTopicSelector,
+)
+from millpond.datastream.connectors.kafka_source import KafkaSource, KafkaSourceBuilder
+from millpond.missing import module_getattr
+
+__all__ = [
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+    "KafkaTopicSelector",
+]
+
+__getattr__ = module_getattr(__name__)
