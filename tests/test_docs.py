@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from millpond.apps.frequency_capping.config import parse_config
+from millpond.cli.main import build_parser
 from millpond.testing import direct_environment
 
 ROOT = Path(__file__).parent.parent
@@ -113,3 +115,16 @@ def test_files_and_functions_named_in_pages_exist(page: str) -> None:
     for name in re.findall(r"`((?:docs|tests|bin|tools|runtime|state|plan)/[\w./-]+)`", text):
         places = [ROOT / name, ROOT / "src" / "millpond" / name]
         assert any(place.exists() for place in places), f"{page} names {name}"
+
+
+def test_rules_of_the_guide_are_right() -> None:
+    (text,) = blocks("docs/guide/frequency-capping.md", "yaml")
+    config = parse_config(text, "the guide")
+    assert [rule["name"] for rule in config.rules] == ["ads", "campaigns of a day", "clicks"]
+    assert config.record_format.name("ad") == "creative"
+
+
+def test_command_of_the_guide_is_right() -> None:
+    command = blocks("docs/guide/frequency-capping.md", "")[0].splitlines()[1]
+    parsed = build_parser().parse_args(command.split()[1:])
+    assert parsed.redis == "redis://localhost:6379/0"

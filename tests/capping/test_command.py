@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from millpond.runtime.job_folder import is_locked
 from tests.capping import reference
-from tests.servers import RedisServer
+from tests.servers import RedisServer, wait_until
 
 pytestmark = pytest.mark.spark
 START = 1_700_000_000_000
@@ -40,6 +44,11 @@ class Product:
         self.rules = folder / "rules.yaml"
         self.rules.write_text(json.dumps({"rules": RULES}))  # JSON is YAML
         self.records: list[dict[str, Any]] = []
+        self._arguments = [
+            *("run", "--input", str(self.input), "--rules", str(self.rules)),
+            *("--redis", self.redis.url, "--checkpoint", str(folder / "checkpoint")),
+            *("--master", "local[2]", "--parallelism", "2"),
+        ]
 
     def write(self, name: str, records: list[dict[str, Any]]) -> None:
         self.records += records
@@ -47,14 +56,21 @@ class Product:
             file.writelines(json.dumps(record) + "\n" for record in records)
 
     def run(self) -> subprocess.CompletedProcess[str]:
-        done = capping(
-            "run",
-            *("--input", str(self.input), "--rules", str(self.rules), "--redis", self.redis.url),
-            *("--checkpoint", str(self.folder / "checkpoint"), "--until-end"),
-            *("--master", "local[2]", "--parallelism", "2", "-D", "spark.ui.enabled=false"),
-        )
+        done = capping(*self._arguments, "--until-end")
         assert done.returncode == 0, done.stderr[-3000:]
         return done
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """While it goes on and on; it ends as if Ctrl-C was pressed."""
+        command = [sys.executable, "-m", "millpond", "capping", *self._arguments]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            wait_until(
+                lambda: is_locked(self.folder / "checkpoint", "frequency capping"), "no start"
+            )
+            yield
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 130
 
     def expected(self) -> dict[str, set[str]]:
         newest = max(record["log_time"] for record in self.records)
@@ -103,6 +119,41 @@ def test_redis_is_as_the_reference_says_and_the_job_goes_on(
     product.write("d.jsonl", views(4, 60, 20, 800))
     product.run()
     assert redis_server.sets() == product.expected()
+
+
+def test_orders_are_obeyed_whether_the_job_runs_or_not(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """P7: explain, forget, rebuild."""
+    product = Product(tmp_path, redis_server)
+    product.write("a.jsonl", views(5, 0, 24, 1000))
+    product.run()
+    expected = product.expected()
+    checkpoint = ("--checkpoint", str(tmp_path / "checkpoint"))
+    key = next(key for key in sorted(expected) if any(m.startswith("ad:") for m in expected[key]))
+    user = key.removeprefix("cap:{").removesuffix("}")
+    ad = next(m for m in sorted(expected[key]) if m.startswith("ad:")).removeprefix("ad:")
+    redis_server.client().flushall()
+    with product.running():
+        assert capping("rebuild-redis", *checkpoint).returncode == 0
+        assert redis_server.sets() == expected
+        told = capping("explain", user, ad, *checkpoint)
+        assert f"ad:{ad} by rule 'ads'" in told.stdout
+        assert "CAPPED since 2023-11-" in told.stdout
+        (answer,) = json.loads(capping("explain", user, "--json", *checkpoint).stdout)
+        seen = [r for r in product.records if str(r["user_no"]) == user and r["da_id"] == ad]
+        (pair,) = (p for p in answer["pairs"] if p["member"] == f"ad:{ad}")
+        assert pair["views"] == sorted(record["log_time"] for record in seen)
+        assert capping("forget", user, *checkpoint).returncode == 0
+        del expected[key]
+        assert redis_server.sets() == expected
+    told = capping("explain", user, *checkpoint)
+    assert "starting it for this order" in told.stderr
+    assert "Nothing is known of user" in told.stdout
+    product.records = [r for r in product.records if str(r["user_no"]) != user]
+    product.write("b.jsonl", views(6, 20, 10, 200))
+    product.run()
+    assert redis_server.sets() == product.expected(), "the job goes on"
 
 
 @pytest.mark.parametrize(

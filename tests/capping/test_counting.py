@@ -50,7 +50,7 @@ def run(
     messages = [[{"rules": rules}]] if first_rules else rules
     told = [item for batch in messages for item in (*batch, CUT)]  # type: ignore[misc]
     source = MarkedSource(lines)
-    job = CappingJob(source, default_config(), None, "", "", out_of_orderness_ms, True)
+    job = CappingJob(source, default_config(), None, "", "", "", out_of_orderness_ms, True)
     stream = environment._source(source, "records", None)
     views = stream.process(ReadRecords(RecordFormat())).assign_timestamps_and_watermarks(
         event_time(job)

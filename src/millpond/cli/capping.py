@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from millpond.apps.frequency_capping import CappingJob, build, default_config, load_config
+from millpond.apps.frequency_capping.control import ControlFolder
+from millpond.apps.frequency_capping.nothing_new import NothingNew
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.common.job_client import JobClient
@@ -17,10 +22,18 @@ from millpond.datastream import StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
-from millpond.errors import ProgramError
+from millpond.datastream.connectors.redis import connect
+from millpond.errors import JobExecutionError, ProgramError
+from millpond.runtime.job_folder import is_locked
 
 _JOB_NAME = "frequency capping"
 _DEAD_LETTERS = "dead-letters"
+_CONTROL = "control"
+_ARGUMENTS = "capping.json"
+_KEPT = (
+    *("rules", "rules_topic", "redis", "checkpoint", "dead_letters", "out_of_orderness"),
+    *("master", "parallelism", "settings"),
+)
 _FOR_EVER, _RESTART_PAUSE_MS = 1 << 30, 2000
 _COUNTS = {
     "records": "read records.records",
@@ -88,37 +101,39 @@ def add_commands(commands: Any) -> None:
     run.add_argument(
         "-D", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="any setting"
     )
+    _add_orders(actions)
+
+
+def _add_orders(actions: Any) -> None:
+    for name, text in (
+        ("rebuild-redis", "write Redis anew from the job's state, after a loss"),
+        ("forget", "erase a user from state and Redis"),
+        ("explain", "show what a user has seen, which rules cap it, and until when"),
+    ):
+        order = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name != "rebuild-redis":
+            order.add_argument("user")
+        if name == "explain":
+            order.add_argument(
+                "ad", nargs="?", help="or another id that rules count; all without it"
+            )
+            order.add_argument("--json", action="store_true", help="for programs")
+        order.add_argument("--checkpoint", required=True, metavar="DIR", help="as given to run")
+        order.add_argument(
+            "--timeout", type=float, default=300, metavar="S", help="how long to wait (300 s)"
+        )
 
 
 def run_capping(parsed: argparse.Namespace) -> int:
-    return {"run": _run}[parsed.action](parsed)
+    return {"run": _run, "rebuild-redis": _rebuild, "forget": _forget, "explain": _explain}[
+        parsed.action
+    ](parsed)
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    config = load_config(parsed.rules) if parsed.rules else default_config()
-    try:
-        out_of_orderness_ms = parse_duration(parsed.out_of_orderness)
-    except WindowError as problem:
-        raise ProgramError(f"--out-of-orderness: {problem}.") from None
-    environment = StreamExecutionEnvironment.get_execution_environment(_configuration(parsed))
-    restarts = 3 if parsed.until_end else _FOR_EVER
-    environment.get_config().set_restart_strategy(
-        RestartStrategies.fixed_delay_restart(restarts, _RESTART_PAUSE_MS)
-    )
-    dead_letters = parsed.dead_letters or str(Path(parsed.checkpoint) / _DEAD_LETTERS)
-    job = CappingJob(
-        _source(parsed.input, parsed.begin),
-        config,
-        parsed.rules,
-        parsed.redis,
-        dead_letters,
-        out_of_orderness_ms,
-        parsed.until_end,
-        _kafka_source("--rules-topic", parsed.rules_topic, "earliest")
-        if parsed.rules_topic
-        else None,
-    )
-    build(environment, job)
+    source = _source(parsed.input, parsed.begin)
+    environment = _environment(parsed, source, parsed.until_end)
+    _remember(parsed)
     client = environment.execute_async(_JOB_NAME)
     try:
         _watch(client)
@@ -127,14 +142,158 @@ def _run(parsed: argparse.Namespace) -> int:
         client.cancel().result()
         return 130
     client.get_job_execution_result().result()
-    _report(client, dead_letters)
+    _report(client, _dead_letters(parsed))
     return 0
 
 
-def _configuration(parsed: argparse.Namespace) -> Configuration:
+def _environment(
+    parsed: argparse.Namespace, source: Source, until_end: bool
+) -> StreamExecutionEnvironment:
+    """With the job in it."""
+    config = load_config(parsed.rules) if parsed.rules else default_config()
+    try:
+        out_of_orderness_ms = parse_duration(parsed.out_of_orderness)
+    except WindowError as problem:
+        raise ProgramError(f"--out-of-orderness: {problem}.") from None
+    configuration = _configuration(parsed, until_end)
+    environment = StreamExecutionEnvironment.get_execution_environment(configuration)
+    restarts = 3 if until_end else _FOR_EVER
+    environment.get_config().set_restart_strategy(
+        RestartStrategies.fixed_delay_restart(restarts, _RESTART_PAUSE_MS)
+    )
+    messages = None
+    if parsed.rules_topic:
+        messages = _kafka_source("--rules-topic", parsed.rules_topic, "earliest")
+    job = CappingJob(
+        source,
+        config,
+        parsed.rules,
+        parsed.redis,
+        _dead_letters(parsed),
+        str(Path(parsed.checkpoint) / _CONTROL),
+        out_of_orderness_ms,
+        until_end,
+        messages,
+    )
+    build(environment, job)
+    return environment
+
+
+def _dead_letters(parsed: argparse.Namespace) -> str:
+    return parsed.dead_letters or str(Path(parsed.checkpoint) / _DEAD_LETTERS)
+
+
+# --- orders ------------------------------------------------------------------------------------------
+
+
+def _rebuild(parsed: argparse.Namespace) -> int:
+    arguments = _remembered(parsed)
+    removed = _remove_caps(arguments.redis)
+    _order(parsed, arguments, "republish")
+    print(f"{removed:,} keys were removed, and what is capped now was written anew.")
+    return 0
+
+
+def _remove_caps(url: str) -> int:
+    client, removed = connect(url), 0
+    for key in client.scan_iter(match="cap:{*}", count=1000):
+        removed += client.delete(key)
+    return removed
+
+
+def _forget(parsed: argparse.Namespace) -> int:
+    _order(parsed, _remembered(parsed), "forget", user=parsed.user)
+    print(f"User {parsed.user} is forgotten: state and Redis have nothing of them.")
+    return 0
+
+
+def _explain(parsed: argparse.Namespace) -> int:
+    answers = _order(parsed, _remembered(parsed), "explain", user=parsed.user, ad=parsed.ad)
+    if parsed.json:
+        print(json.dumps(answers))
+        return 0
+    if not answers or not (answers[0]["pairs"] or answers[0]["not_counted_yet"]):
+        print(
+            f"Nothing is known of user {parsed.user}" + (f" and {parsed.ad}." if parsed.ad else ".")
+        )
+        return 0
+    answer = answers[0]
+    print(f"User {parsed.user}, at {_time(answer['event_time'])}:")
+    for pair in answer["pairs"]:
+        state = "not capped"
+        if pair["capped_since"] is not None:
+            until = (
+                "for ever" if pair["released_at"] is None else f"until {_time(pair['released_at'])}"
+            )
+            state = f"CAPPED since {_time(pair['capped_since'])}, {until}"
+        count = f"{len(pair['views'])} of {pair['limit']} views"
+        print(f"  {pair['member']} by rule '{pair['rule']}': {count}, {state}")
+        for view in pair["views"]:
+            print(f"    {_time(view)}")
+    if answer["not_counted_yet"]:
+        print(f"  {answer['not_counted_yet']} views wait for event time to come to them.")
+    return 0
+
+
+def _time(time_ms: int) -> str:
+    if not 0 < time_ms < 1 << 52:
+        return "no time yet"
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    return moment.isoformat(" ", "milliseconds")
+
+
+def _order(
+    parsed: argparse.Namespace, arguments: argparse.Namespace, kind: str, **content: Any
+) -> list[dict[str, Any]]:
+    """Give an order to the job, wait until it is done, and return the answers. If the job does not run, it is
+    started for that, without reading anything."""
+    control = ControlFolder(Path(parsed.checkpoint) / _CONTROL)
+    own = control.give(kind, **content)
+    client = None
+    if not is_locked(Path(parsed.checkpoint), _JOB_NAME):
+        print("The job does not run; starting it for this order ...", file=sys.stderr)
+        client = _environment(arguments, NothingNew(), True).execute_async(_JOB_NAME)
+    give_up_s = time.monotonic() + parsed.timeout
+    while (answers := control.answers_to(own)) is None:
+        if client is not None and client.get_job_status().result().is_terminal_state():
+            client.get_job_execution_result().result()  # tells what went wrong
+        if time.monotonic() > give_up_s:
+            raise JobExecutionError(
+                f"The job has not done this within {parsed.timeout:g} s; it will when it gets to it."
+            )
+        time.sleep(0.05)
+    if client is not None:
+        client.get_job_execution_result().result()
+    return answers
+
+
+def _remember(parsed: argparse.Namespace) -> None:
+    """For orders: what the job was started with."""
+    path = Path(parsed.checkpoint) / _ARGUMENTS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {name: getattr(parsed, name) for name in _KEPT}
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump({"version": 1, **kept}, file)  # it may have a password of Redis
+    os.replace(aside, path)
+
+
+def _remembered(parsed: argparse.Namespace) -> argparse.Namespace:
+    path = Path(parsed.checkpoint) / _ARGUMENTS
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        raise ProgramError(
+            f"--checkpoint {parsed.checkpoint}: frequency capping has not run there: there is no "
+            f"{path.name}."
+        ) from None
+    return argparse.Namespace(**{name: content[name] for name in _KEPT})
+
+
+def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration:
     settings: dict[str, Any] = {
         "execution.checkpointing.dir": parsed.checkpoint,
-        "millpond.input.stop-at-end": parsed.until_end,
+        "millpond.input.stop-at-end": until_end,
     }
     if parsed.master:
         settings["millpond.master"] = parsed.master

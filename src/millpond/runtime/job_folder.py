@@ -226,3 +226,18 @@ class JobFolder:
         if not isinstance(content, dict):
             raise CorruptDataError(f"{path}: unexpected content.")
         return content
+
+
+def is_locked(checkpoint_dir: Path, job_name: str) -> bool:
+    """True if a job of this name runs in the folder."""
+    try:
+        lock = os.open(checkpoint_dir / folder_name(job_name) / "lock", os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -16,10 +16,12 @@ State per user, entry by entry (P4):
 from __future__ import annotations
 
 import bisect
+import json
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from millpond.apps.frequency_capping.control import order_in
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
 from millpond.apps.frequency_capping.rules import (
     Rule,
@@ -42,7 +44,8 @@ AGENDA = MapStateDescriptor("agenda", Types.LONG(), _ANY)
 SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
 LATE = OutputTag("late")
 REFUSED = OutputTag("refused rules")
-CAP, UNCAP = "CAP", "UNCAP"
+ANSWERS = OutputTag("answers")
+CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
 _CURRENT = "current"  # the one entry of the rules
 _SWEEP = ""  # in the agenda: remove what no longer counts
 _LEAST_SWEEP_MS = 3_600_000
@@ -260,7 +263,10 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     # --- rules -----------------------------------------------------------------------------------
 
     def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        """A message with rules (`rules.changed_rules`). One that is wrong changes nothing."""
+        """A message with rules (`rules.changed_rules`). One that is wrong changes nothing. Or an order."""
+        if order_in(value) is not None:
+            yield from self._obey(value, ctx)
+            return
         state = ctx.get_broadcast_state(RULES)
         before = decode_rules(state.get(_CURRENT))
         try:
@@ -305,6 +311,84 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         ctx.apply_to_keyed_state(VIEWS, count_anew)
         ctx.apply_to_keyed_state(CAPPED, judge_anew)
         yield from self._taken() or ()
+
+    # --- orders ----------------------------------------------------------------------------------
+
+    def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
+        """See control.py. Every key group is asked; the one that has the user answers."""
+        now_ms = ctx.current_watermark()
+        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT))
+        if "republish" in order:
+            ctx.apply_to_keyed_state(MEMBERS, lambda user, _: self._republish(user, now_ms))
+        elif "forget" in order:
+            for descriptor in (AGENDA, SEEN, VIEWS, CAPPED, MEMBERS):
+                ctx.apply_to_keyed_state(
+                    descriptor,
+                    lambda user, _: self._forget(user, now_ms) if user == order["user"] else None,
+                )
+        else:
+            answers: list[str] = []
+            for descriptor in (AGENDA, VIEWS):
+                ctx.apply_to_keyed_state(
+                    descriptor,
+                    lambda user, _: (
+                        answers.append(self._explain(order, now_ms))
+                        if user == order["user"] and not answers
+                        else None
+                    ),
+                )
+            for answer in answers:
+                yield ANSWERS, answer
+        yield from self._taken() or ()
+
+    def _republish(self, user: str, now_ms: int) -> None:
+        for member, rules in self._members.items():
+            self._changes.append((user, member, CAP, now_ms, rules[0]))
+
+    def _forget(self, user: str, now_ms: int) -> None:
+        """Timers that are left find nothing to do."""
+        for member in list(self._members.keys()):
+            self._changes.append((user, member, UNCAP, now_ms, FORGET))
+        self._changes.append((user, "", FORGET, now_ms, FORGET))
+        for state in (self._agenda, self._views, self._capped, self._members, self._seen):
+            state.clear()
+        self._sweep_at.clear()
+
+    def _explain(self, order: dict[str, Any], now_ms: int) -> str:
+        pairs = []
+        for pair, times in self._views.items():
+            name, _, found = pair.partition("\x00")
+            rule = self._rules.get(name)
+            if rule is None or order.get("ad") not in (None, found):
+                continue
+            counting = [time_ms for time_ms in times if rule.window.expiry(time_ms) > now_ms]
+            held = self._capped.get(pair)
+            released_ms = None
+            if held is not None and len(counting) >= rule.limit:
+                end_ms = rule.window.expiry(counting[-rule.limit])
+                released_ms = max(end_ms, held[0] + rule.cool_down_ms)
+            elif held is not None:
+                released_ms = held[0] + rule.cool_down_ms
+            pairs.append(
+                {
+                    "rule": name,
+                    "member": _member(rule, pair),
+                    "views": counting,
+                    "limit": rule.limit,
+                    "capped_since": None if held is None else held[0],
+                    "released_at": released_ms if released_ms != NEVER else None,
+                }
+            )
+        waiting = [item for _, work in self._agenda.items() for item in work if type(item) is tuple]
+        return json.dumps(
+            {
+                "id": order["explain"],
+                "user": order["user"],
+                "event_time": now_ms,
+                "pairs": sorted(pairs, key=lambda own: (own["rule"], own["member"])),
+                "not_counted_yet": len(waiting),
+            }
+        )
 
 
 def _counts_others(before: Rule, after: Rule) -> bool:

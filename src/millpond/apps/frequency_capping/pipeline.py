@@ -7,8 +7,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.apps.frequency_capping.capping import CAP, LATE, REFUSED, RULES, CapUsers, Change
+from millpond.apps.frequency_capping.capping import (
+    ANSWERS,
+    CAP,
+    FORGET,
+    LATE,
+    REFUSED,
+    RULES,
+    CapUsers,
+    Change,
+)
 from millpond.apps.frequency_capping.config import CappingConfig
+from millpond.apps.frequency_capping.control import ControlFolder, done, is_order
 from millpond.apps.frequency_capping.records import Arrival, BadRecord, RecordFormat, shown
 from millpond.apps.frequency_capping.rules_source import RulesSource
 from millpond.apps.frequency_capping.windows import NEVER, parse_window
@@ -35,13 +45,15 @@ _SAFETY_MS = (
 @dataclass(frozen=True)
 class CappingJob:
     """`records` gives lines or messages: JSON as bytes or text. `dead_letters`: a folder for what is bad, too
-    late or refused. `rule_messages`: gives JSON as bytes (rules.changed_rules)."""
+    late or refused. `control`: one for orders (control.py). `rule_messages`: gives JSON as bytes
+    (rules.changed_rules)."""
 
     records: Source
     config: CappingConfig
     rules_path: str | None
     redis_url: str
     dead_letters: str
+    control: str
     out_of_orderness_ms: int = 0
     until_end: bool = False
     rule_messages: Source | None = None
@@ -58,11 +70,12 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
         .name("read records")
     )
     views = parsed.assign_timestamps_and_watermarks(event_time(job))
-    rules = environment.from_source(RulesSource(job.rules_path), time_of_rules(), "rules")
-    rules = rules.uid("rules")
+    told = RulesSource(job.rules_path, job.control)
+    rules = environment.from_source(told, time_of_rules(), "rules").uid("rules")
+    done_orders = rules.filter(is_order).uid("orders").map(done).uid("done orders")
     if job.rule_messages is not None:
-        told = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
-        rules = rules.union(told.uid("rule messages").map(read_message).uid("read rule messages"))
+        sent = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
+        rules = rules.union(sent.uid("rule messages").map(read_message).uid("read rule messages"))
     changes = (
         views.key_by(lambda arrival: arrival[0])
         .connect(rules.broadcast(RULES))
@@ -75,7 +88,11 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     aside = parsed.get_side_output(BAD).map(dead_letter).uid("bad records")
     late = changes.get_side_output(LATE).map(late_letter).uid("late records")
     refused = changes.get_side_output(REFUSED).map(refused_letter).uid("refused rules")
-    aside.union(late, refused).sink_to(_dead_letter_sink(job.dead_letters)).uid("dead letters")
+    aside.union(late, refused).sink_to(_lines_sink(job.dead_letters, "dead")).uid("dead letters")
+    answers = str(ControlFolder(job.control).answers)
+    changes.get_side_output(ANSWERS).union(done_orders).sink_to(
+        _lines_sink(answers, "answers")
+    ).uid("answers")
     return changes
 
 
@@ -153,6 +170,8 @@ class RedisCommands:
             yield "SADD", key, member
             if self._expire_s is not None:
                 yield "EXPIRE", key, self._expire_s
+        elif action == FORGET:
+            yield "DEL", key
         else:
             yield "SREM", key, member
 
@@ -183,7 +202,7 @@ def refused_letter(refused: tuple[str, Any]) -> str:
     return json.dumps({"reason": f"rule refused: {reason}", "record": message})
 
 
-def _dead_letter_sink(folder: str) -> FileSink:
-    names = OutputFileConfig.builder().with_part_prefix("dead").with_part_suffix(".jsonl").build()
+def _lines_sink(folder: str, prefix: str) -> FileSink:
+    names = OutputFileConfig.builder().with_part_prefix(prefix).with_part_suffix(".jsonl").build()
     builder = FileSink.for_row_format(folder, Encoder.simple_string_encoder())
     return builder.with_output_file_config(names).build()

@@ -1,4 +1,6 @@
-"""Rules from a file, as a stream: all of them when the job starts, and again whenever the file changes."""
+"""Rules from a file, as a stream: all of them when the job starts, and again whenever the file changes. And
+orders from a folder (control.py), one by one.
+"""
 
 from __future__ import annotations
 
@@ -8,36 +10,40 @@ from collections.abc import Iterator
 from typing import Any
 
 from millpond.apps.frequency_capping.config import default_config, load_config
+from millpond.apps.frequency_capping.control import ControlFolder
 from millpond.apps.frequency_capping.rules import RuleError
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.datastream.functions import RuntimeContext
 
-_LOOK_EVERY_MS = 2000
+_LOOK_EVERY_MS = 1000
 _log = logging.getLogger(__name__)
 
 
 class RulesSource(Source):
-    """`path`: of the file; None for the rules that count without one."""
+    """`path`: of the file; None for the rules that count without one. `control`: the folder for orders."""
 
     bounded = False
     endless = True
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, control: str) -> None:
         self._path = path
+        self._control = control
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
-        return _RulesEnumerator(self._path)
+        return _RulesEnumerator(self._path, ControlFolder(self._control))
 
     def read(self, arguments: str) -> Iterator[tuple[Any, int | None]]:
-        yield {"rules": json.loads(arguments)}, None
+        yield json.loads(arguments), None
 
 
 class _RulesEnumerator(SplitEnumerator):
-    """The position is what was handed out last."""
+    """The position is what was handed out last: rules, and the name of an order."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, control: ControlFolder) -> None:
         super().__init__()
         self._path = path
+        self._control = control
+        self._order = ""
         self._current: str | None = None
         self._refused: str | None = None
 
@@ -45,6 +51,13 @@ class _RulesEnumerator(SplitEnumerator):
         return 1
 
     def poll(self, max_records: int) -> list[SplitWork]:
+        works = self._new_rules()
+        for name, order in self._control.new_orders(self._order):
+            works.append(SplitWork(0, order))
+            self._order = name
+        return works
+
+    def _new_rules(self) -> list[SplitWork]:
         try:
             config = default_config() if self._path is None else load_config(self._path)
         except RuleError as problem:
@@ -55,17 +68,17 @@ class _RulesEnumerator(SplitEnumerator):
             self._refused = str(problem)
             return []
         self._refused = None
-        text = json.dumps(config.rules, sort_keys=True)
+        text = json.dumps({"rules": config.rules}, sort_keys=True)
         if text == self._current:
             return []
         self._current = text
         return [SplitWork(0, text)]
 
-    def position(self) -> str | None:
-        return self._current
+    def position(self) -> tuple[str | None, str]:
+        return self._current, self._order
 
-    def restore(self, position: str | None) -> None:
-        self._current = position
+    def restore(self, position: tuple[str | None, str]) -> None:
+        self._current, self._order = position
 
     def ended(self) -> list[bool]:
         return [False]
@@ -74,4 +87,4 @@ class _RulesEnumerator(SplitEnumerator):
         return True
 
     def next_poll_in_ms(self) -> int | None:
-        return None if self._path is None else _LOOK_EVERY_MS
+        return _LOOK_EVERY_MS

@@ -1,0 +1,74 @@
+"""Orders to a job: files in a folder that it looks into, and answers in another.
+
+An order is a file `<time>-<id>.json` with one of
+
+    {"republish": ID}                               write to Redis again what is capped
+    {"forget": ID, "user": USER}                    erase a user from state and Redis
+    {"explain": ID, "user": USER, "ad": AD or null} tell what is known, and why
+
+Every order is answered by {"done": ID}, in the same epoch as its effect; what it asks for stands before it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+ORDERS = ("republish", "forget", "explain")
+
+
+class ControlFolder:
+    def __init__(self, path: str | Path) -> None:
+        self.orders = Path(path) / "orders"
+        self.answers = Path(path) / "answers"
+
+    def give(self, kind: str, **content: Any) -> str:
+        """Returns the order's id."""
+        own = uuid.uuid4().hex
+        self.orders.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self.orders / f"{time.time_ns():020d}-{own}.json"
+        aside = path.with_suffix(".new")
+        aside.write_text(json.dumps({kind: own, **content}))
+        os.replace(aside, path)
+        return own
+
+    def new_orders(self, after: str) -> list[tuple[str, str]]:
+        """(name, content) of those that came after the one of this name."""
+        if not self.orders.is_dir():
+            return []
+        names = sorted(p.name for p in self.orders.glob("*.json") if p.name > after)
+        return [(name, (self.orders / name).read_text()) for name in names]
+
+    def answers_to(self, own: str) -> list[dict[str, Any]] | None:
+        """None while the order is not done."""
+        found: list[dict[str, Any]] = []
+        is_done = False
+        for path in self.answers.glob("[!.]*") if self.answers.is_dir() else ():
+            for line in path.read_text().splitlines():
+                answer = json.loads(line)
+                if answer.get("done") == own:
+                    is_done = True
+                elif answer.get("id") == own:
+                    found.append(answer)
+        return found if is_done else None
+
+
+def order_in(message: Any) -> str | None:
+    """Which order a message is, if it is one."""
+    if not isinstance(message, dict):
+        return None
+    return next((kind for kind in ORDERS if kind in message), None)
+
+
+def is_order(message: Any) -> bool:
+    return order_in(message) is not None
+
+
+def done(message: Any) -> str:
+    kind = order_in(message)
+    assert kind is not None
+    return json.dumps({"done": message[kind]})
