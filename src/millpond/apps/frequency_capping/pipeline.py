@@ -137,13 +137,14 @@ class ReadRecords(ProcessFunction):
         self._filtered = self._group.counter("filtered")
         self._bad = self._group.counter("bad")
         self._reasons: dict[str, Any] = {}
+        self._timers: Any = None
 
     def process_element(self, value: bytes | str, ctx: Any) -> Iterable[Any] | None:
-        if not value.strip():
+        if not value or value.isspace():
             return None  # an empty line is nothing
         self._records.inc()
         try:
-            arrival = self._reader.read(value, ctx.timer_service().current_processing_time())
+            arrival = self._reader.read(value, self._clock(ctx))
         except BadRecord as problem:
             reason = str(problem)
             self._bad.inc()
@@ -155,6 +156,11 @@ class ReadRecords(ProcessFunction):
             self._filtered.inc()
             return None
         return (arrival,)
+
+    def _clock(self, ctx: Any) -> int:
+        if self._timers is None:
+            self._timers = ctx.timer_service()  # the same for all records
+        return self._timers.current_processing_time()  # type: ignore[no-any-return]
 
 
 class RedisCommands:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,12 @@ FIELDS = {
 }
 _LATEST_MS = 4_102_444_800_000  # the year 2100
 _SHOWN = 65_536
+
+
+try:  # it is there with the extra `capping`, and three times as fast
+    _loads = importlib.import_module("orjson").loads
+except ImportError:
+    _loads = json.loads
 
 
 class BadRecord(Exception):
@@ -64,8 +71,7 @@ class RecordReader:
 
     def read(self, data: bytes | str, now_ms: int) -> Arrival | None:
         """None if the common filter leaves it out. Raises BadRecord."""
-        text = data if isinstance(data, str) else _decode(data)
-        record = _parse(text)
+        record = _parse(data)
         user, time_ms, ad = record.get(self._user), record.get(self._time), record.get(self._ad)
         if type(user) is int:
             user = str(user)
@@ -91,34 +97,34 @@ class RecordReader:
                 return None
         more = None
         if not self._known.issuperset(record):
-            more = text
+            more = data if isinstance(data, str) else data.decode()
         return user, impression, time_ms, event, ad, more
 
     def fields(self, ad: str, more: str | None) -> dict[str, Any]:
         """All fields of a view, by the names that rules use."""
-        return {"da_id": ad} if more is None else self._named(json.loads(more))
+        return {"da_id": ad} if more is None else self._named(_loads(more))
 
     def _named(self, record: dict[str, Any]) -> dict[str, Any]:
         return {self._renamed.get(name, name): value for name, value in record.items()}
 
 
-def _decode(data: bytes) -> str:
+def _parse(data: bytes | str) -> dict[str, Any]:
     try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise BadRecord("not UTF-8") from None
-
-
-def _parse(data: str) -> dict[str, Any]:
-    try:
-        record = json.loads(data)
-    except ValueError:
-        raise BadRecord("not JSON") from None
-    except RecursionError:
-        raise BadRecord("nested too deeply") from None
+        record = _loads(data)
+    except (ValueError, RecursionError):
+        raise BadRecord(_what_is_wrong(data)) from None
     if type(record) is not dict:
         raise BadRecord("not an object")
     return record
+
+
+def _what_is_wrong(data: bytes | str) -> str:
+    try:
+        if isinstance(data, bytes):
+            data.decode()
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    return "not JSON"
 
 
 def shown(data: bytes | str) -> str:

@@ -1,0 +1,102 @@
+"""Records as they come, good and bad (P7)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from millpond.apps.frequency_capping import records
+from millpond.apps.frequency_capping.records import BadRecord, RecordFormat
+from millpond.apps.frequency_capping.rules import parse_filter
+
+NOW = 1_800_000_000_000
+GOOD = {"user_no": 42, "da_id": "ad-17", "log_time": 1_700_000_000_000}
+
+
+@pytest.fixture(params=["orjson", "json"], autouse=True)
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the fast parser, and without it."""
+    if request.param == "json":
+        monkeypatch.setattr(records, "_loads", json.loads)
+
+
+def read(record: Any, record_format: RecordFormat | None = None) -> Any:
+    data = record if isinstance(record, bytes) else json.dumps(record).encode()
+    return (record_format or RecordFormat()).reader().read(data, NOW)
+
+
+def test_a_record_becomes_a_view() -> None:
+    assert read(GOOD) == ("42", None, 1_700_000_000_000, "view", "ad-17", None)
+    assert read({**GOOD, "user_no": "ann", "impression_id": 7, "event": "click"}) == (
+        *("ann", "7", 1_700_000_000_000, "click", "ad-17"),
+        None,
+    )
+
+
+def test_other_fields_stay_for_rules() -> None:
+    reader = RecordFormat(names={"campaign": "camp"}).reader()
+    data = json.dumps({**GOOD, "camp": "c", "color": "red"}).encode()
+    arrival = reader.read(data, NOW)
+    assert arrival is not None
+    fields = reader.fields(arrival[4], arrival[5])
+    assert (fields["campaign_id"], fields["color"], fields["da_id"]) == ("c", "red", "ad-17")
+    assert reader.fields("ad-17", None) == {"da_id": "ad-17"}
+
+
+def test_names_can_be_mapped() -> None:
+    names = {"user": "uid", "ad": "creative", "time": "at", "impression": "imp", "event": "kind"}
+    record = {"uid": 1, "creative": "x", "at": 5, "imp": "i", "kind": "click"}
+    assert read(record, RecordFormat(names)) == ("1", "i", 5, "click", "x", None)
+
+
+def test_common_filter_leaves_others_out() -> None:
+    only = RecordFormat(only=parse_filter({"country": ["DE", 7]}, "filter"))
+    assert read({**GOOD, "country": "DE"}, only) is not None
+    assert read({**GOOD, "country": 7}, only) is not None
+    assert read({**GOOD, "country": "FR"}, only) is None
+    assert read(GOOD, only) is None
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"{broken", "not JSON"),
+        (b"", "not JSON"),
+        (b"\xff\xfe{}", "not UTF-8"),
+        (b"[1]", "not an object"),
+        (b"null", "not an object"),
+        (b"[" * 100_000, "not JSON"),
+        ({}, "no user"),
+        ({**GOOD, "user_no": None}, "no user"),
+        ({**GOOD, "user_no": ""}, "no user"),
+        ({**GOOD, "user_no": True}, "user is neither text nor integer"),
+        ({**GOOD, "user_no": 1.5}, "user is neither text nor integer"),
+        ({**GOOD, "user_no": [1]}, "user is neither text nor integer"),
+        ({**GOOD, "da_id": None}, "no ad"),
+        ({**GOOD, "da_id": 17}, "ad is not text"),
+        ({"user_no": 1, "da_id": "x"}, "no time"),
+        ({**GOOD, "log_time": "1700000000000"}, "time is not an integer"),
+        ({**GOOD, "log_time": 1.7e12}, "time is not an integer"),
+        ({**GOOD, "log_time": -5}, "time is out of range"),
+        ({**GOOD, "log_time": 0}, "time is out of range"),
+        ({**GOOD, "log_time": 99_999_999_999_999}, "time is out of range"),
+        ({**GOOD, "log_time": NOW + 86_400_001}, "time is out of range"),
+        ({**GOOD, "impression_id": {}}, "impression is neither text nor integer"),
+        ({**GOOD, "event": 5}, "event is not text"),
+    ],
+)
+def test_what_is_no_view_is_told_why(record: Any, reason: str) -> None:
+    with pytest.raises(BadRecord, match=f"^{reason}$"):
+        read(record)
+
+
+def test_a_record_of_a_megabyte_is_read() -> None:
+    arrival = read({**GOOD, "filler": "x" * 1_000_000})
+    assert len(arrival[5]) > 1_000_000
+
+
+def test_shown_records_are_text_and_not_endless() -> None:
+    assert records.shown(b"\xff{") == "\\xff{"
+    assert len(records.shown("x" * 1_000_000)) < 70_000
