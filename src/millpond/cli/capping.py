@@ -23,13 +23,14 @@ from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
 from millpond.datastream.connectors.redis import connect
-from millpond.errors import JobExecutionError, ProgramError
+from millpond.errors import JobExecutionError, ProgramError, SetupError
 from millpond.runtime.job_folder import is_locked
 
 _JOB_NAME = "frequency capping"
 _DEAD_LETTERS = "dead-letters"
 _CONTROL = "control"
 _ARGUMENTS = "capping.json"
+_REDIS_VARIABLE = "MILLPOND_CAPPING_REDIS"
 _KEPT = (
     *("rules", "rules_topic", "redis", "checkpoint", "dead_letters", "out_of_orderness"),
     *("master", "parallelism", "settings"),
@@ -101,6 +102,17 @@ def add_commands(commands: Any) -> None:
     run.add_argument(
         "-D", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="any setting"
     )
+    serve = actions.add_parser(
+        "serve",
+        help='answer "may this user see these ads?" over HTTP',
+        description="GET /v1/allowed?user=42&ads=a,b,c; POST /v1/allowed for many; the page at / tells all.",
+    )
+    serve.add_argument(
+        "--redis", required=True, metavar="URL", help="such as redis://localhost:6379/0"
+    )
+    serve.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
+    serve.add_argument("--port", type=int, default=8090, help="port to listen at (8090)")
+    serve.add_argument("--workers", type=int, default=1, help="processes that answer (1)")
     _add_orders(actions)
 
 
@@ -125,9 +137,14 @@ def _add_orders(actions: Any) -> None:
 
 
 def run_capping(parsed: argparse.Namespace) -> int:
-    return {"run": _run, "rebuild-redis": _rebuild, "forget": _forget, "explain": _explain}[
-        parsed.action
-    ](parsed)
+    actions = {
+        "run": _run,
+        "serve": _serve,
+        "rebuild-redis": _rebuild,
+        "forget": _forget,
+        "explain": _explain,
+    }
+    return actions[parsed.action](parsed)
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -181,6 +198,45 @@ def _environment(
 
 def _dead_letters(parsed: argparse.Namespace) -> str:
     return parsed.dead_letters or str(Path(parsed.checkpoint) / _DEAD_LETTERS)
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    try:
+        import uvicorn
+
+        from millpond.apps.frequency_capping.lookup import make_app
+    except ImportError as problem:
+        raise SetupError(
+            f"The look-up service needs {problem.name}: pip install 'millpond[capping]'."
+        ) from None
+    connect(parsed.redis)  # tells what is wrong with the URL
+    if parsed.workers == 1:
+        uvicorn.run(
+            make_app(parsed.redis),
+            host=parsed.host,
+            port=parsed.port,
+            access_log=False,
+            log_level="warning",
+        )
+        return 0
+    os.environ[_REDIS_VARIABLE] = parsed.redis
+    uvicorn.run(
+        "millpond.cli.capping:app_of_environment",
+        factory=True,
+        host=parsed.host,
+        port=parsed.port,
+        workers=parsed.workers,
+        access_log=False,
+        log_level="warning",
+    )
+    return 0
+
+
+def app_of_environment() -> Any:
+    """For the processes of `serve --workers`."""
+    from millpond.apps.frequency_capping.lookup import make_app
+
+    return make_app(os.environ[_REDIS_VARIABLE])
 
 
 # --- orders ------------------------------------------------------------------------------------------
