@@ -94,16 +94,19 @@ def test_readme_program_prints_what_the_readme_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_demo_shows_its_result() -> None:
+def test_demo_shows_its_result(tmp_path: Path) -> None:
+    picture = tmp_path / "demo.png"
+    command = [sys.executable, "-m", "millpond", "capping", "demo", "--seconds", "4"]
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py"), "--views", "500"],
+        [*command, "--rate", "500", "--picture", str(picture)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "times somebody reached the cap" in done.stdout
-    assert "Starting Spark ..." in done.stderr
+    assert "times something was capped" in done.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(

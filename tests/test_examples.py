@@ -64,5 +64,5 @@ def test_example_on_spark(example: str) -> None:
 
 
 def test_every_example_is_tested() -> None:
-    tested = {example.split()[0] for example in OUTPUT} | {"demo.py"}
+    tested = {example.split()[0] for example in OUTPUT}
     assert {path.name for path in EXAMPLES.glob("*.py")} == tested

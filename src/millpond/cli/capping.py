@@ -113,6 +113,16 @@ def add_commands(commands: Any) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8090, help="port to listen at (8090)")
     serve.add_argument("--workers", type=int, default=1, help="processes that answer (1)")
+    demo = actions.add_parser(
+        "demo",
+        help="show it at work, with made-up views and an embedded Redis",
+        description="Makes up views, caps them, and shows what happens. Needs nothing but Python and Java.",
+    )
+    demo.add_argument("--seconds", type=float, default=30, help="how long (30)")
+    demo.add_argument("--rate", type=int, default=5000, help="views a second (5000)")
+    demo.add_argument("--kafka", metavar="HOST:PORT", help="send the views through this Kafka")
+    demo.add_argument("--redis", metavar="URL", help="a Redis of yours instead of the embedded one")
+    demo.add_argument("--picture", default="capping-demo.png", metavar="FILE", help="where to draw")
     _add_orders(actions)
 
 
@@ -140,6 +150,7 @@ def run_capping(parsed: argparse.Namespace) -> int:
     actions = {
         "run": _run,
         "serve": _serve,
+        "demo": _demo,
         "rebuild-redis": _rebuild,
         "forget": _forget,
         "explain": _explain,
@@ -230,6 +241,12 @@ def _serve(parsed: argparse.Namespace) -> int:
         log_level="warning",
     )
     return 0
+
+
+def _demo(parsed: argparse.Namespace) -> int:
+    from millpond.apps.frequency_capping.demo import run_demo
+
+    return run_demo(parsed.seconds, parsed.rate, parsed.kafka, parsed.redis, parsed.picture)
 
 
 def app_of_environment() -> Any:
