@@ -5,6 +5,7 @@ bin/bench capping --quick    Millpond and Flink in Java, one run each
 bin/bench windows            tumbling, sliding and session windows beside Flink in Java and plain Spark
 bin/bench state              state larger than memory: speed beside Flink's RocksDB, checkpoints, restore
 bin/bench latency            from source to sink at a fixed rate
+bin/bench lookup             the look-up service of frequency capping at a fixed rate
 bin/bench state-size         cost of a batch against the size of the state
 bin/bench scaling            one core and two
 bin/bench start-up           first job, second job
@@ -33,6 +34,7 @@ def main() -> None:
             "capping",
             "windows",
             "latency",
+            "lookup",
             "state",
             "state-size",
             "scaling",
@@ -62,6 +64,12 @@ def main() -> None:
             sizes = windows.measure_sizes(options.views, options.users, options.repeat, folder)
             report.save("window-sizes", sizes, folder)
             print(f"{windows.sizes_table(sizes)}\n")
+    elif options.what == "lookup":
+        from bench import lookup
+
+        results = lookup.measure()
+        report.save("lookup", results, folder)
+        print(f"{report.machine()}\n\n{lookup.table(results)}")
     elif options.what == "latency":
         from bench import latency
 
