@@ -92,6 +92,76 @@ def _redis_program() -> str:
     return found
 
 
+class PostgresServer:
+    """PostgreSQL of the machine. It does not run as root, so then it gets another user."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "server"
+        self._folder.mkdir(mode=0o700)
+        self.port = free_port()
+        self.url = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        programs = _postgres_programs()
+        data = self._folder / "data"
+        if not data.exists():
+            if os.getuid() == 0:
+                self._hand_over()
+            command = [programs / "initdb", "-D", data, "-U", "tester", "-A", "trust", "--no-sync"]
+            self._run(command).wait(120)
+        settings = (
+            "-p",
+            str(self.port),
+            "-k",
+            str(self._folder),
+            "-c",
+            "listen_addresses=127.0.0.1",
+        )
+        self._process = self._run([programs / "postgres", "-D", data, *settings, "-c", "fsync=off"])
+        wait_until(self._answers, "PostgreSQL does not start")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(60)
+            self._process = None
+
+    def _run(self, command: list[Any]) -> subprocess.Popen[bytes]:
+        user = "postgres" if os.getuid() == 0 else None
+        log = self._folder.parent / "postgres.log"
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                list(map(str, command)), stdout=output, stderr=output, user=user, cwd="/"
+            )
+
+    def _hand_over(self) -> None:
+        """The folder, and the way to it."""
+        shutil.chown(self._folder, "postgres")
+        for parent in self._folder.parents:
+            if parent.stat().st_uid == os.getuid() and parent != Path("/"):
+                parent.chmod(parent.stat().st_mode | 0o011)
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            with psycopg.connect(self.url, connect_timeout=1):
+                return True
+        except psycopg.OperationalError:
+            return False
+
+
+def _postgres_programs() -> Path:
+    places = [Path(own).parent for own in (shutil.which("initdb"),) if own]
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for place in places:
+        if (place / "initdb").exists() and (place / "postgres").exists():
+            return place
+    missing("PostgreSQL", "apt-get install postgresql")
+    raise AssertionError
+
+
 class KafkaServer:
     """A broker in KRaft mode. Its jars are resolved once, by coordinates, with the Ivy of PySpark."""
 

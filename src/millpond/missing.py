@@ -114,7 +114,6 @@ MISSING_MODULES = {
             "dynamic_kafka",
             "elasticsearch",
             "hybrid_source",
-            "jdbc",
             "kinesis",
             "pulsar",
             "rabbitmq",

@@ -316,6 +316,8 @@ class DataStream(Joinable):
         return DataStreamSink(node)
 
     def add_sink(self, sink_func: SinkFunction) -> DataStreamSink:
+        if isinstance(sink_func, TwoPhaseSink):
+            return self.sink_to(sink_func)  # JdbcSink is one here
         if not isinstance(sink_func, SinkFunction):
             raise TypeError(f"add_sink takes a SinkFunction, not {type(sink_func).__name__}")
         name = f"Sink: {type(sink_func).__name__}"

@@ -218,6 +218,7 @@ class Coordinator:
         """Close every source, whatever one of them raises. That is logged, not raised: the job has
         ended already, and how it ended must not be hidden."""
         self.savepoints.close(self._order)
+        self._output.close()
         for source, enumerator in self._enumerators.items():
             try:
                 enumerator.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from itertools import repeat
@@ -17,6 +18,8 @@ from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.frames import Frame, Row, decode_frame, merge
 from millpond.runtime.task.labels import split_label
 from millpond.runtime.task.operators import user_error
+
+_log = logging.getLogger(__name__)
 
 
 class OutputDelivery:
@@ -59,6 +62,15 @@ class OutputDelivery:
             if sink.kind is SinkKind.TWO_PHASE:
                 newest = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
                 _call(sink, sink.function.recover, "recovering", newest)
+
+    def close(self) -> None:
+        """At the end of an attempt. What goes wrong now changes nothing."""
+        for sink in self._plan.sinks.values():
+            if sink.kind is SinkKind.TWO_PHASE:
+                try:
+                    sink.function.close()
+                except Exception as problem:
+                    _log.warning("Sink '%s' failed while it was closed: %r", sink.name, problem)
 
     @staticmethod
     def _print(sink: SinkPlan, frames: list[tuple[int, Frame]]) -> None:

@@ -155,5 +155,8 @@ class TwoPhaseSink(Sink):
         """Called on the driver when a job starts, or starts again, before any record is written. `epoch` is
         the newest one that counts, and is committed; what later ones left behind is never committed."""
 
+    def close(self) -> None:
+        """Called on the driver when a job ends, or before it starts again: end connections."""
+
     def validate(self) -> None:
         """Called on the driver before the job starts; raise ProgramError if it cannot work."""

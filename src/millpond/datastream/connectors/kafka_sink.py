@@ -122,6 +122,11 @@ class KafkaSink(TwoPhaseSink):
                 )
             self._transactions.send(epoch.number, records)
 
+    def close(self) -> None:
+        if self._transactions is not None:
+            self._transactions.close()
+            self._transactions = None
+
     def _name(self, epoch: Epoch) -> str:
         sink = hashlib.sha256(epoch.sink_uid.encode()).hexdigest()[:8]
         return f"{self._prefix}-{epoch.job_id}-{sink}"
@@ -220,6 +225,9 @@ class _Transactions:
                 f"Kafka at {self._servers} did not take the records of epoch {epoch}: {problem}. They are "
                 "kept, and are sent when the job goes on."
             ) from None
+
+    def close(self) -> None:
+        self._consumer.close()
 
     def _abort(self) -> None:
         try:

@@ -59,6 +59,11 @@ class RedisSink(TwoPhaseSink):
         if commands:
             self._send(epoch, commands)
 
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
     def _send(self, epoch: Epoch, commands: list[Command]) -> None:
         errors = _redis().exceptions
         give_up_s = time.monotonic() + self._patience_s

@@ -1,0 +1,237 @@
+"""Rows to PostgreSQL, with the names of PyFlink's JDBC connector. Needs the extra `jdbc` (psycopg).
+
+Exactly once: workers make rows of records; the driver writes those of an epoch in one transaction, together
+with the epoch's number in the table `millpond_epochs`. After a crash it sees there whether the transaction
+was committed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+from typing import Any
+
+from millpond.common.typeinfo import TypeInformation
+from millpond.common.types import Row
+from millpond.datastream.connectors.base import Epoch, SinkWriter, TwoPhaseSink
+from millpond.datastream.functions import SinkContext
+from millpond.errors import JobExecutionError, ProgramError, SetupError
+from millpond.missing import module_getattr
+
+_MARKS = """create table if not exists millpond_epochs (
+    job_id text, sink text, epoch bigint not null, primary key (job_id, sink))"""
+_MARK = """insert into millpond_epochs values (%s, %s, %s)
+    on conflict (job_id, sink) do update set epoch = excluded.epoch"""
+
+
+class JdbcConnectionOptions:
+    def __init__(
+        self, url: str, user: str | None, password: str | None, driver: str | None
+    ) -> None:
+        self._url = url
+        self._user = user
+        self._password = password
+        self._driver = driver
+
+    def get_db_url(self) -> str:
+        return self._url
+
+    def get_driver_name(self) -> str | None:
+        return self._driver
+
+    def get_user_name(self) -> str | None:
+        return self._user
+
+    def get_password(self) -> str | None:
+        return self._password
+
+    class JdbcConnectionOptionsBuilder:
+        def __init__(self) -> None:
+            self._url: str | None = None
+            self._user: str | None = None
+            self._password: str | None = None
+            self._driver: str | None = None
+
+        def with_url(self, url: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            self._url = url
+            return self
+
+        def with_driver_name(
+            self, driver_name: str
+        ) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            """Of Java; it is not needed here."""
+            self._driver = driver_name
+            return self
+
+        def with_user_name(
+            self, user_name: str
+        ) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            self._user = user_name
+            return self
+
+        def with_password(
+            self, password: str
+        ) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            self._password = password
+            return self
+
+        def build(self) -> JdbcConnectionOptions:
+            if self._url is None:
+                raise ProgramError("JdbcConnectionOptions need with_url.")
+            return JdbcConnectionOptions(self._url, self._user, self._password, self._driver)
+
+
+class JdbcExecutionOptions:
+    """An epoch is one transaction, whatever the size and interval; retries count."""
+
+    def __init__(self, interval_ms: int, size: int, retries: int) -> None:
+        self._interval_ms = interval_ms
+        self._size = size
+        self._retries = retries
+
+    def get_batch_interval_ms(self) -> int:
+        return self._interval_ms
+
+    def get_batch_size(self) -> int:
+        return self._size
+
+    def get_max_retries(self) -> int:
+        return self._retries
+
+    @staticmethod
+    def defaults() -> JdbcExecutionOptions:
+        return JdbcExecutionOptions.builder().build()
+
+    @staticmethod
+    def builder() -> JdbcExecutionOptions.Builder:
+        return JdbcExecutionOptions.Builder()
+
+    class Builder:
+        def __init__(self) -> None:
+            self._interval_ms, self._size, self._retries = 0, 5000, 3
+
+        def with_batch_size(self, size: int) -> JdbcExecutionOptions.Builder:
+            self._size = size
+            return self
+
+        def with_batch_interval_ms(self, interval_ms: int) -> JdbcExecutionOptions.Builder:
+            self._interval_ms = interval_ms
+            return self
+
+        def with_max_retries(self, max_retries: int) -> JdbcExecutionOptions.Builder:
+            self._retries = max_retries
+            return self
+
+        def build(self) -> JdbcExecutionOptions:
+            return JdbcExecutionOptions(self._interval_ms, self._size, self._retries)
+
+
+class JdbcSink(TwoPhaseSink):
+    """For `add_sink` or `sink_to`."""
+
+    def __init__(self, sql: str, connection: JdbcConnectionOptions, retries: int) -> None:
+        self._sql = _with_psycopg_marks(sql)
+        self._options = connection
+        self._retries = retries
+        self._connection: Any = None
+
+    @staticmethod
+    def sink(
+        sql: str,
+        type_info: TypeInformation,
+        jdbc_connection_options: JdbcConnectionOptions,
+        jdbc_execution_options: JdbcExecutionOptions | None = None,
+    ) -> JdbcSink:
+        """`sql` has a question mark for every field of a record."""
+        execution = jdbc_execution_options or JdbcExecutionOptions.defaults()
+        return JdbcSink(sql, jdbc_connection_options, execution.get_max_retries())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}
+
+    def validate(self) -> None:
+        _psycopg()
+        _conninfo(self._options.get_db_url())
+
+    def create_writer(self, subtask: int, epoch: Epoch) -> SinkWriter:
+        return _RowWriter()
+
+    def commit(self, epoch: Epoch, messages: list[list[tuple[Any, ...]]]) -> None:
+        rows = [row for message in messages for row in message]
+        error = _psycopg().OperationalError  # the server is away, or has been
+        for attempt in range(self._retries + 1):
+            try:
+                self._write(epoch, rows)
+                return
+            except error as problem:
+                self.close()
+                if attempt == self._retries:
+                    raise JobExecutionError(
+                        f"{self._options.get_db_url()} does not answer: {problem}. The rows of epoch "
+                        f"{epoch.number} are kept, and are written when the job goes on."
+                    ) from None
+                time.sleep(min(5.0, 0.1 * 4**attempt))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _write(self, epoch: Epoch, rows: list[tuple[Any, ...]]) -> None:
+        if self._connection is None:
+            options = self._options
+            given = {"user": options.get_user_name(), "password": options.get_password()}
+            known = {name: value for name, value in given.items() if value is not None}
+            self._connection = _psycopg().connect(_conninfo(options.get_db_url()), **known)
+            with self._connection.transaction():
+                self._connection.execute(_MARKS)
+        mark = (epoch.job_id, epoch.sink_uid)
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            cursor.execute(
+                "select epoch from millpond_epochs where job_id = %s and sink = %s for update", mark
+            )
+            known = cursor.fetchone()
+            if known is not None and known[0] >= epoch.number:
+                return
+            cursor.executemany(self._sql, rows)
+            cursor.execute(_MARK, (*mark, epoch.number))
+
+
+class _RowWriter(SinkWriter):
+    def __init__(self) -> None:
+        self._rows: list[tuple[Any, ...]] = []
+
+    def write(self, value: Any, context: SinkContext) -> None:
+        self._rows.append(tuple(value) if isinstance(value, (Row, tuple, list)) else (value,))
+
+    def prepare(self) -> list[tuple[Any, ...]]:
+        return self._rows
+
+
+def _with_psycopg_marks(sql: str) -> str:
+    """Question marks outside of quotes become psycopg's marks."""
+    parts = re.split(r"('(?:[^']|'')*'|\"[^\"]*\")", sql.replace("%", "%%"))
+    return "".join(
+        part if number % 2 else part.replace("?", "%s") for number, part in enumerate(parts)
+    )
+
+
+def _conninfo(url: str) -> str:
+    if not url.startswith("jdbc:postgresql://"):
+        raise ProgramError(
+            f"'{url}': only PostgreSQL can be written yet (jdbc:postgresql://HOST:PORT/DB)."
+        )
+    return url.removeprefix("jdbc:")
+
+
+def _psycopg() -> Any:
+    try:
+        return importlib.import_module("psycopg")
+    except ImportError:
+        raise SetupError(
+            "JdbcSink needs the package psycopg: pip install 'millpond[jdbc]', on the driver's machine."
+        ) from None
+
+
+__getattr__ = module_getattr(__name__)
