@@ -113,7 +113,6 @@ MISSING_MODULES = {
             "cassandra",
             "dynamic_kafka",
             "elasticsearch",
-            "hybrid_source",
             "kinesis",
             "pulsar",
             "rabbitmq",

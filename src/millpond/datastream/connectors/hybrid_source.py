@@ -1,0 +1,119 @@
+"""Several sources, one after the other: files of the past first, then Kafka (E13). With PyFlink's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.datastream.functions import RuntimeContext
+from millpond.errors import ProgramError
+from millpond.missing import module_getattr
+
+
+class HybridSource(Source):
+    def __init__(self, sources: list[Source]) -> None:
+        for source in sources[:-1]:
+            if source.endless:
+                raise ProgramError(
+                    f"HybridSource: {type(source).__name__} never ends, so what is behind it would never be "
+                    "read. Only the last source may go on for ever."
+                )
+        self._sources = sources
+        self.bounded = all(source.bounded for source in sources)
+        self.endless = sources[-1].endless
+
+    @staticmethod
+    def builder(first_source: Source) -> HybridSourceBuilder:
+        return HybridSourceBuilder(first_source)
+
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
+        return _InTurn([source.create_enumerator(parallelism, context) for source in self._sources])
+
+    def read(self, arguments: tuple[int, Any]) -> Iterator[tuple[Any, int | None]]:
+        number, own = arguments
+        return self._sources[number].read(own)
+
+    def read_many(self, arguments: tuple[int, Any]) -> Iterator[tuple[Any, Any]]:
+        number, own = arguments
+        return self._sources[number].read_many(own)
+
+
+class HybridSourceBuilder:
+    def __init__(self, first_source: Source) -> None:
+        self._sources = [first_source]
+
+    def add_source(self, source: Source) -> HybridSourceBuilder:
+        self._sources.append(source)
+        return self
+
+    def build(self) -> HybridSource:
+        return HybridSource(self._sources)
+
+
+class _InTurn(SplitEnumerator):
+    """Splits of the first source come first, then those of the next, as soon as the one before has ended."""
+
+    def __init__(self, enumerators: list[SplitEnumerator]) -> None:
+        self._all = enumerators
+        self._begun = 1
+        super().__init__()
+        self._positions: list[Any] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in ("available", "stops_at_end"):
+            for own in self._all:
+                setattr(own, name, value)
+
+    @property
+    def _current(self) -> SplitEnumerator:
+        return self._all[self._begun - 1]
+
+    def start(self) -> None:
+        for own in self._all[: self._begun]:
+            own.start()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._begun < len(self._all) and all(self._current.ended()):
+            self._begun += 1
+            self._current.start()
+
+    def split_count(self) -> int:
+        return sum(own.split_count() for own in self._all[: self._begun])
+
+    def poll(self, max_records: int) -> list[SplitWork]:
+        number, current = self._begun - 1, self._current
+        before = sum(own.split_count() for own in self._all[:number])
+        current.paused = {split - before for split in self.paused if split >= before}
+        works = [
+            SplitWork(before + work.split, (number, work.arguments))
+            for work in current.poll(max_records)
+        ]
+        self._go_on()
+        return works
+
+    def position(self) -> list[Any]:
+        return [own.position() for own in self._all[: self._begun]]
+
+    def restore(self, position: list[Any]) -> None:
+        self._begun = len(position)
+        for own, at in zip(self._all, position, strict=False):
+            own.restore(at)
+
+    def ended(self) -> list[bool]:
+        return [flag for own in self._all[: self._begun] for flag in own.ended()]
+
+    def caught_up(self) -> bool:
+        return self._begun == len(self._all) and self._current.caught_up()
+
+    def next_poll_in_ms(self) -> int | None:
+        return self._current.next_poll_in_ms()
+
+    def close(self) -> None:
+        for own in self._all:
+            own.close()
+
+
+__getattr__ = module_getattr(__name__)
