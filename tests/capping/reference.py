@@ -61,11 +61,12 @@ def remembered(rules: list[dict[str, Any]]) -> int:
 def without_duplicates(
     records: list[dict[str, Any]], rules: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    seen: dict[tuple[str, Any], int] = {}
+    seen: dict[tuple[str, str, Any], int] = {}
     kept = []
     for record in records:
-        name, time = (str(record["user_no"]), record.get("impression_id")), record["log_time"]
-        if name[1] is not None and name in seen and abs(time - seen[name]) < remembered(rules):
+        event, time = record.get("event", "view"), record["log_time"]
+        name = (str(record["user_no"]), event, record.get("impression_id"))
+        if name[2] is not None and name in seen and abs(time - seen[name]) < remembered(rules):
             continue
         kept.append(record)
         seen[name] = time

@@ -36,10 +36,25 @@ WINDOWS: list[Any] = [
 ]
 
 
+class Counted(CapUsers):
+    """Notes how many entries user 1 has after each timer."""
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        changes = super().on_timer(timestamp, ctx)
+        if ctx.get_current_key() == "1":
+            states = (self._agenda, self._views, self._seen, self._capped, self._members)
+            _entries.append(sum(len(list(state.keys())) for state in states))
+        return changes
+
+
+_entries: list[int] = []  # the direct executor runs in this process, with copies of functions
+
+
 def run(
     batches: list[list[dict[str, Any]]],
     rules: list[dict[str, Any]] | list[list[Any]],
     out_of_orderness_ms: int = 0,
+    function: type[CapUsers] = CapUsers,
     **settings: Any,
 ) -> tuple[list[Any], list[Any]]:
     """(changes, late records) of a job that reads these batches. Rules: those from the start on, or the
@@ -59,7 +74,7 @@ def run(
     changes = (
         views.key_by(lambda arrival: arrival[0])
         .connect(rule_stream.broadcast(RULES))
-        .process(CapUsers())
+        .process(function())
         .uid("cap users")
     )
     both = changes.map(lambda change: ("change", change)).union(
@@ -204,6 +219,49 @@ def test_view_that_can_no_longer_count_is_put_aside() -> None:
     changes, late = run([[record(1, "a", 2 * HOUR)], [record(2, "b", 0)]], rules)
     assert [arrival[:3] for arrival in late] == [("2", None, START)]
     assert [change[0] for change in changes] == ["1", "1"]
+
+
+def test_click_of_an_impression_is_no_duplicate_of_its_view() -> None:
+    rules = [{"name": "r", "level": "ad", "limit": 1, "window": "1h", "event": "click"}]
+    both = [
+        record(1, "a", 0, impression_id="i"),
+        record(1, "a", 1, impression_id="i", event="click"),
+    ]
+    changes, _ = run([both], rules)
+    assert [change[2] for change in changes] == ["CAP", "UNCAP"]
+
+
+def test_views_without_an_impression_are_all_counted() -> None:
+    rules = [{"name": "r", "level": "ad", "limit": 5, "window": "1h"}]
+    changes, _ = run([[record(1, "a", n, impression_id="") for n in range(5)]], rules)
+    assert [change[2] for change in changes] == ["CAP", "UNCAP"]
+
+
+@pytest.mark.parametrize("out_of_orderness_ms", [0, 6 * HOUR])
+def test_view_at_the_moment_of_release_keeps_the_cap(out_of_orderness_ms: int) -> None:
+    rules = [{"name": "r", "level": "ad", "limit": 1, "window": "1h", "cool_down": "2h"}]
+    views = [record(1, "a", 0), record(1, "a", 2 * HOUR)]
+    changes, _ = run([views], rules, out_of_orderness_ms)
+    assert [(c[2], c[3] - START) for c in changes] == [("CAP", 0), ("UNCAP", 3 * HOUR)]
+
+
+def test_rules_see_the_fields_of_plain_records() -> None:
+    rules = [
+        {"name": "users", "level": "user_no", "limit": 2, "window": "1h"},
+        {"name": "some", "level": "ad", "limit": 1, "window": "1h", "where": {"user_no": [1]}},
+    ]
+    changes, _ = run([[record(1, "a", 0), record(2, "b", 1), record(1, "b", 2)]], rules)
+    assert {change[1] for change in changes if change[2] == "CAP"} == {"user_no:1", "ad:a", "ad:b"}
+
+
+def test_nothing_is_left_of_users_that_went_away() -> None:
+    """Whether their views came one by one or all at once."""
+    rules = [{"name": "r", "level": "ad", "limit": 3, "window": "5d"}]
+    far = [record(1, "a", n * 20 * DAY, impression_id=n) for n in range(4)]
+    for batches in ([far], [[own] for own in far]):
+        _entries.clear()
+        run([*batches, [record(2, "z", 200 * DAY)]], rules, function=Counted)
+        assert _entries[-1] == 0
 
 
 # --- rules that change -------------------------------------------------------------------------------

@@ -7,11 +7,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
-from millpond.common import Duration
+from millpond.common import Duration, WatermarkStrategy
+from millpond.datastream import KeyedProcessFunction
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.errors import ProgramError, UserFunctionError
+from millpond.plan.graph import SinkKind
+from millpond.runtime.coordinator import Coordinator
+from millpond.runtime.jobs import plan_job
+from millpond.runtime.output import OutputDelivery
+from millpond.runtime.task.changelog import MemoryLogStore
+from millpond.runtime.task.frames import rows_of_level
+from millpond.runtime.task.host import JobHost
 from millpond.testing import direct_environment
 
 
@@ -145,3 +154,77 @@ def test_finished_files_do_not_slow_down_the_last_one(tmp_path: Path) -> None:
     enumerator.start()
     read_all(source, enumerator)
     assert len(read_all(source, enumerator)) > 500
+
+
+def test_quiet_file_that_grows_is_read_on(tmp_path: Path) -> None:
+    """Also after a restart: it may be a log that somebody appends to now and then."""
+    path = tmp_path / "a"
+    path.write_text("1\n")
+    make_old(path)
+    source, enumerator = monitored(tmp_path)
+    assert read_all(source, enumerator) == ["1"]
+    assert enumerator.ended() == [True]
+    with path.open("a") as file:
+        file.write("2\n")
+    assert read_all(source, enumerator) == ["2"]
+    with path.open("a") as file:
+        file.write("3\n")
+    make_old(path)
+    again = source.create_enumerator(1, None)
+    again.restore(enumerator.position())
+    again.start()
+    assert read_all(source, again) == ["3"]
+
+
+def test_event_time_goes_on_by_the_clock_when_all_files_are_quiet(tmp_path: Path) -> None:
+    """So that what waits for event time is not left waiting."""
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "a"
+    path.write_text("1000\n")
+    make_old(path)
+    source = (
+        FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path / "in"))
+        .monitor_continuously(Duration.of_millis(10))
+        .build()
+    )
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda line, _: int(line)
+    )
+    strategy = strategy.with_idleness(Duration.of_millis(1000)).advance_when_idle()
+    environment = direct_environment()
+    stream = environment.from_source(source, strategy, "lines").key_by(lambda line: line)
+    stream.process(_Later())._sink("out", SinkKind.COLLECT, None)
+    graph, config = environment._pending_graph(), environment.get_config()
+    plan = plan_job(graph, environment._configuration, config, None)
+    clock, found = ManualClock(), []
+    coordinator = Coordinator(plan, None, OutputDelivery(plan, found.extend), clock)
+    host = JobHost(cloudpickle.dumps(plan))
+    logs: dict[int, MemoryLogStore] = {}
+    coordinator.start()
+    for epoch in range(20):
+        rows = [row for lane in coordinator.plan(epoch) or () for row in host.run_lane(lane)]
+        passed, groups = rows_of_level(rows, 1)
+        for label, blobs in groups.items():
+            passed += host.run_label(1, label, blobs, logs.setdefault(label, MemoryLogStore()))
+        coordinator.complete(epoch, passed)
+        if found:
+            break
+        assert coordinator._wakeup_ms is not None, "nobody would ever look again"
+        clock.now_ms = max(clock.now_ms + 1000, coordinator._wakeup_ms)
+    coordinator.close()
+    assert found == [6000]
+
+
+class ManualClock:
+    now_ms = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class _Later(KeyedProcessFunction):
+    def process_element(self, value: str, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(int(value) + 5000)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield timestamp

@@ -142,3 +142,18 @@ def test_crash_changes_nothing(
         job.run((epoch, point))
     job.run()
     assert set(lines(capsys)) == {"1", "12", "2", "released 11, of 3", "released 12, of 3"}
+
+
+def test_a_job_that_is_not_to_stop_goes_on_after_a_crash_at_the_end(job: Job) -> None:
+    job.write("a", "u 1")
+    with pytest.raises(Crash):
+        job.run((1, "planned"))
+    job.write("b", "u 2")
+    with pytest.raises(Crash):  # there is a batch after the one that was to be the last
+        job.run((2, "planned"), **{"millpond.input.stop-at-end": False})
+
+
+def test_event_time_can_stay_where_it_is(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    job.write("a", "u 1", "u 12")
+    job.run(**{"millpond.input.advance-at-end": False})
+    assert lines(capsys) == ["1", "12"], "the watermark is at 12 - 5 - 1"

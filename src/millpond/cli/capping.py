@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib
 import json
 import os
 import sys
@@ -11,9 +12,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millpond.apps.frequency_capping import CappingJob, build, default_config, load_config
+from millpond.apps.frequency_capping import (
+    CappingConfig,
+    CappingJob,
+    build,
+    default_config,
+    load_config,
+)
 from millpond.apps.frequency_capping.control import ControlFolder
-from millpond.apps.frequency_capping.nothing_new import NothingNew
+from millpond.apps.frequency_capping.only_orders import OnlyOrders
+from millpond.apps.frequency_capping.pipeline import longest_ms
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.common.job_client import JobClient
@@ -22,7 +30,7 @@ from millpond.datastream import StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
-from millpond.datastream.connectors.redis import connect
+from millpond.datastream.connectors.redis import connect, hidden
 from millpond.errors import JobExecutionError, ProgramError, SetupError
 from millpond.runtime.job_folder import is_locked
 
@@ -32,8 +40,8 @@ _CONTROL = "control"
 _ARGUMENTS = "capping.json"
 _REDIS_VARIABLE = "MILLPOND_CAPPING_REDIS"
 _KEPT = (
-    *("rules", "rules_topic", "redis", "checkpoint", "dead_letters", "out_of_orderness"),
-    *("master", "parallelism", "settings"),
+    *("input", "begin", "rules", "rules_topic", "redis", "redis_ttl", "checkpoint", "dead_letters"),
+    *("out_of_orderness", "master", "parallelism", "settings"),
 )
 _FOR_EVER, _RESTART_PAUSE_MS = 1 << 30, 2000
 _COUNTS = {
@@ -81,6 +89,12 @@ def add_commands(commands: Any) -> None:
     )
     run.add_argument(
         "--redis", required=True, metavar="URL", help="such as redis://localhost:6379/0"
+    )
+    run.add_argument(
+        "--redis-ttl",
+        metavar="TIME",
+        help="let Redis forget users of whom it has not been told anything for so long; longer than any "
+        "rule caps. A safety net for a job that is never started again (default: Redis forgets nothing)",
     )
     run.add_argument("--checkpoint", required=True, metavar="DIR", help="folder for durable state")
     run.add_argument(
@@ -159,8 +173,11 @@ def run_capping(parsed: argparse.Namespace) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
+    _make_absolute(parsed)
     source = _source(parsed.input, parsed.begin)
     environment = _environment(parsed, source, parsed.until_end)
+    if is_locked(Path(parsed.checkpoint), _JOB_NAME):
+        raise ProgramError(f"--checkpoint {parsed.checkpoint}: a job runs there already.")
     _remember(parsed)
     client = environment.execute_async(_JOB_NAME)
     try:
@@ -172,6 +189,18 @@ def _run(parsed: argparse.Namespace) -> int:
     client.get_job_execution_result().result()
     _report(client, _dead_letters(parsed))
     return 0
+
+
+def _make_absolute(parsed: argparse.Namespace) -> None:
+    """Orders may be given from another folder."""
+    for name in ("checkpoint", "rules", "dead_letters"):
+        if getattr(parsed, name) is not None:
+            setattr(parsed, name, str(Path(getattr(parsed, name)).absolute()))
+    if not parsed.input.startswith("kafka://"):
+        parsed.input = str(Path(parsed.input).absolute())
+        for place in (parsed.checkpoint, _dead_letters(parsed)):
+            if Path(place).is_relative_to(parsed.input):
+                raise ProgramError(f"{place} lies within --input: it would be read as records.")
 
 
 def _environment(
@@ -202,9 +231,24 @@ def _environment(
         out_of_orderness_ms,
         until_end,
         messages,
+        _redis_ttl_ms(parsed.redis_ttl, config),
     )
     build(environment, job)
     return environment
+
+
+def _redis_ttl_ms(text: str | None, config: CappingConfig) -> int | None:
+    if text is None:
+        return None
+    try:
+        ttl_ms = parse_duration(text)
+    except WindowError as problem:
+        raise ProgramError(f"--redis-ttl: {problem}.") from None
+    if ttl_ms <= longest_ms(config):
+        raise ProgramError(
+            f"--redis-ttl {text}: a rule can cap for longer than that, and Redis would forget it meanwhile."
+        )
+    return ttl_ms
 
 
 def _dead_letters(parsed: argparse.Namespace) -> str:
@@ -268,9 +312,13 @@ def _rebuild(parsed: argparse.Namespace) -> int:
 
 
 def _remove_caps(url: str) -> int:
-    client, removed = connect(url), 0
-    for key in client.scan_iter(match="cap:{*}", count=1000):
-        removed += client.delete(key)
+    removed = 0
+    try:
+        client = connect(url)
+        for key in client.scan_iter(match="cap:{*}", count=1000):
+            removed += client.delete(key)
+    except importlib.import_module("redis").RedisError as problem:
+        raise JobExecutionError(f"Redis at {hidden(url)} does not answer: {problem}.") from None
     return removed
 
 
@@ -320,14 +368,19 @@ def _order(
 ) -> list[dict[str, Any]]:
     """Give an order to the job, wait until it is done, and return the answers. If the job does not run, it is
     started for that, without reading anything."""
-    control = ControlFolder(Path(parsed.checkpoint) / _CONTROL)
+    checkpoint = Path(parsed.checkpoint)
+    arguments.checkpoint = str(checkpoint.absolute())
+    control = ControlFolder(checkpoint / _CONTROL)
     own = control.give(kind, **content)
     client = None
-    if not is_locked(Path(parsed.checkpoint), _JOB_NAME):
-        print("The job does not run; starting it for this order ...", file=sys.stderr)
-        client = _environment(arguments, NothingNew(), True).execute_async(_JOB_NAME)
     give_up_s = time.monotonic() + parsed.timeout
     while (answers := control.answers_to(own)) is None:
+        if client is None and not is_locked(checkpoint, _JOB_NAME):
+            print("The job does not run; starting it for this order ...", file=sys.stderr)
+            source = OnlyOrders(_source(arguments.input, arguments.begin))
+            settings = ["millpond.input.advance-at-end=false"]
+            arguments.settings = [*arguments.settings, *settings]
+            client = _environment(arguments, source, True).execute_async(_JOB_NAME)
         if client is not None and client.get_job_status().result().is_terminal_state():
             client.get_job_execution_result().result()  # tells what went wrong
         if time.monotonic() > give_up_s:
@@ -337,6 +390,7 @@ def _order(
         time.sleep(0.05)
     if client is not None:
         client.get_job_execution_result().result()
+    control.forget(own)
     return answers
 
 
@@ -395,7 +449,7 @@ def _kafka_source(option: str, place: str, begin: str) -> Source:
         raise ProgramError(f"{option} {place}: it must be kafka://HOST:PORT/TOPIC.")
     if begin in ("earliest", "latest"):
         start = getattr(KafkaOffsetsInitializer, begin)()
-    elif begin.isdigit():
+    elif begin.isdecimal() and begin.isascii():
         start = KafkaOffsetsInitializer.timestamp(int(begin))
     else:
         raise ProgramError(f"--begin must be earliest, latest, or a time in ms, not '{begin}'.")

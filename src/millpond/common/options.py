@@ -74,6 +74,11 @@ STOP_AT_END = Option(
     "when all that is there has been read, event time goes to the newest record's, and the job ends; its "
     "folder stays, and started again the job goes on with what has come since",
 )
+ADVANCE_AT_END = Option(
+    "millpond.input.advance-at-end",
+    True,
+    "with stop-at-end: whether event time goes to the newest record's; else it stays where it is",
+)
 MIN_PAUSE_MS = Option(
     "execution.checkpointing.min-pause",
     0,

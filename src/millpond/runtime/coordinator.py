@@ -285,7 +285,8 @@ class Coordinator:
         self, epoch: int, now_ms: int, reads: dict[tuple[int, int], list[Any]]
     ) -> list[LanePlan]:
         staging = None if self._order is None else str(self._order.staging)
-        event_time = self._newest_time() if self._stops_now else None
+        goes_to_newest = self._stops_now and self._plan.settings["advance_at_end"]
+        event_time = self._newest_time() if goes_to_newest else None
         lanes = [
             LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch, staging, event_time)
             for lane in range(self.lanes)
@@ -441,7 +442,7 @@ class Coordinator:
             self.stopped = self._order.stop
             self.savepoints.batch_done(self._order, self._job_state(), epoch, parts)
             self._order = None  # its batch is complete
-        if self._stops_now:
+        if self._stops_now and self._stops_at_end:
             self.stopped = True
         if self._folder is not None:
             self._folder.write_epoch(

@@ -95,6 +95,7 @@ def plan_job(
         "job_id": JobID().__str__(),
         "checkpoint_timeout_ms": options.CHECKPOINT_TIMEOUT_MS.read(configuration),
         "stop_at_end": options.STOP_AT_END.read(configuration),
+        "advance_at_end": options.ADVANCE_AT_END.read(configuration),
         "tolerated_timeouts": options.TOLERATED_TIMEOUTS.read(configuration),
         "min_pause_ms": options.MIN_PAUSE_MS.read(configuration),
         "state_backend": backend_settings(configuration),

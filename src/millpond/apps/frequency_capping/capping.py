@@ -10,7 +10,7 @@ State per user, entry by entry (P4):
     views    pair -> the times of its views that count, ascending
     capped   pair -> (since, when to look at it again)
     members  member -> the rules that cap it
-    seen     impression -> time of its view
+    seen     event and impression -> time of its record
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ MEMBERS = MapStateDescriptor("members", Types.STRING(), _ANY)
 AGENDA = MapStateDescriptor("agenda", Types.LONG(), _ANY)
 SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
 LATE = OutputTag("late")
-REFUSED = OutputTag("refused rules")
 ANSWERS = OutputTag("answers")
 CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
+STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
 _CURRENT = "current"  # the one entry of the rules
 _SWEEP = ""  # in the agenda: remove what no longer counts
 _LEAST_SWEEP_MS = 3_600_000
@@ -59,18 +59,18 @@ View = tuple[int, str, str, "str | None"]  # time, event, ad, the whole record i
 
 
 class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
-    def __init__(self, record_format: RecordFormat | None = None) -> None:
+    def __init__(
+        self, record_format: RecordFormat | None = None, tells_still: bool = False
+    ) -> None:
         self._format = record_format or RecordFormat()
+        self._tells_still = tells_still
 
     def open(self, runtime_context: RuntimeContext) -> None:
         state = runtime_context.get_map_state
         self._agenda, self._views, self._capped = state(AGENDA), state(VIEWS), state(CAPPED)
         self._members, self._seen = state(MEMBERS), state(SEEN)
         counter = runtime_context.get_metrics_group().counter
-        self._counters = {
-            name: counter(name)
-            for name in ("late", "duplicates", "caps", "uncaps", "refused_rules")
-        }
+        self._counters = {n: counter(n) for n in ("late", "duplicates", "caps", "uncaps")}
         self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
         self._fields = self._format.reader().fields
         self._text: str | None = None
@@ -87,11 +87,12 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         self._enter(user, ctx)
         now_ms = ctx.current_watermark()
         if impression is not None:
-            first_ms = self._seen.get(impression)
+            seen = f"{view[1]}\x00{impression}"  # a click has the impression of its view
+            first_ms = self._seen.get(seen)
             if first_ms is not None and abs(view[0] - first_ms) < self._remembered_ms:
                 self._counters["duplicates"].inc()
                 return None
-            self._seen.put(impression, view[0])
+            self._seen.put(seen, view[0])
         if self._sweep_at.value() is None:
             self._plan_sweep(max(now_ms, view[0]))
         if view[0] > now_ms:
@@ -108,13 +109,15 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         if work is None:
             return None
         self._agenda.remove(timestamp)
+        # Views first: one that comes at the very moment of a release counts already.
         for item in work:
             if type(item) is tuple:
                 self._count(item, timestamp)
-            elif item == _SWEEP:
-                self._sweep(timestamp)
-            else:
+        for item in work:
+            if type(item) is str and item != _SWEEP:
                 self._look_at(item, timestamp)
+        if _SWEEP in work:
+            self._sweep(timestamp)
         return self._taken()
 
     def _enter(self, user: str, ctx: Any) -> None:
@@ -155,7 +158,8 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             found: str | None = ad
             if rule.needs_fields:
                 if fields is None:
-                    fields = self._fields(ad, more)
+                    known = {"user_no": self._user, "log_time": time_ms, "event": event}
+                    fields = known | self._fields(ad, more)
                 found = rule.id_in(fields)
                 if found is None:
                     continue
@@ -179,6 +183,8 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         times = times[max(gone, len(times) - most) :]
         if times:
             self._views.put(pair, times)
+            if self._sweep_at.value() is None and expiry(times[-1]) < NEVER:
+                self._plan_sweep(now_ms)
         elif self._views.contains(pair):
             self._views.remove(pair)
         self._judge(rule, pair, times, now_ms)
@@ -212,6 +218,8 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             return  # released already, or another time is in the agenda
         self._capped.put(pair, (held[0], NEVER))
         self._keep(rule, pair, self._views.get(pair) or (), now_ms)
+        if self._tells_still and self._capped.contains(pair):
+            self._changes.append((self._user, _member(rule, pair), STILL, now_ms, rule.name))
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
         member = _member(rule, pair)
@@ -271,10 +279,8 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         before = decode_rules(state.get(_CURRENT))
         try:
             after = changed_rules(before, value)
-        except RuleError as problem:
-            self._counters["refused_rules"].inc()
-            yield REFUSED, (str(problem), value)
-            return
+        except RuleError:
+            return  # CheckMessages has told so; once, not once for every key group
         text = encode_rules(after)
         if text == state.get(_CURRENT):
             return
@@ -328,7 +334,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 )
         else:
             answers: list[str] = []
-            for descriptor in (AGENDA, VIEWS):
+            for descriptor in (AGENDA, VIEWS, CAPPED):
                 ctx.apply_to_keyed_state(
                     descriptor,
                     lambda user, _: (
@@ -356,7 +362,9 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _explain(self, order: dict[str, Any], now_ms: int) -> str:
         pairs = []
-        for pair, times in self._views.items():
+        known: dict[str, tuple[int, ...]] = dict.fromkeys(self._capped.keys(), ())
+        known |= dict(self._views.items())
+        for pair, times in known.items():
             name, _, found = pair.partition("\x00")
             rule = self._rules.get(name)
             if rule is None or order.get("ad") not in (None, found):

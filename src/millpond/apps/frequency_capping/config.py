@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,11 @@ def load_config(path: str | Path) -> CappingConfig:
 
 def parse_config(text: str, where: str) -> CappingConfig:
     yaml = _yaml()
+    loader = _plain_loader(yaml)
     try:
-        content, root = yaml.safe_load(text), yaml.compose(text, yaml.SafeLoader)
+        content, root = yaml.load(text, loader), yaml.compose(text, loader)
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise RuleError(f"{where}: {type(problem).__name__}: {str(problem)[:100]}.") from None
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
         place = where if mark is None else f"{where}, line {mark.line + 1}"
@@ -114,6 +118,8 @@ def _record_format(content: dict[str, Any]) -> RecordFormat:
             raise RuleError(f"fields: there is no {which!r}; there are {known}", "fields")
         if not isinstance(name, str) or not name:
             raise RuleError(f"fields: {which} must be the name of a field, not {name!r}", "fields")
+    if len(set(names.values())) < len(names):
+        raise RuleError("fields: one field cannot be two things", "fields")
     try:
         only = parse_filter(content.get("filter") or {}, "filter")
         ahead = content.get("max_ahead")
@@ -123,6 +129,24 @@ def _record_format(content: dict[str, Any]) -> RecordFormat:
     except WindowError as problem:
         raise RuleError(str(problem), "max_ahead") from None
     return RecordFormat(dict(names), only, max_ahead_ms)
+
+
+def _plain_loader(yaml: Any) -> Any:
+    """Only what people mean: NO is a country, 010 and 2024-01-01 are text."""
+
+    class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
+        yaml_implicit_resolvers: dict[str, Any] = {}
+
+    for tag, pattern, first in (
+        ("bool", r"^(?:true|false)$", "tf"),
+        ("int", r"^-?(?:0|[1-9][0-9]{0,17})$", "-0123456789"),
+        ("float", r"^-?(?:0|[1-9][0-9]{0,17})\.[0-9]{1,18}$", "-0123456789"),
+        ("null", r"^(?:null|~|)$", ["n", "~", ""]),
+    ):
+        PlainLoader.add_implicit_resolver(
+            f"tag:yaml.org,2002:{tag}", re.compile(pattern), list(first)
+        )
+    return PlainLoader
 
 
 def _yaml() -> Any:

@@ -41,7 +41,13 @@ class ControlFolder:
         if not self.orders.is_dir():
             return []
         names = sorted(p.name for p in self.orders.glob("*.json") if p.name > after)
-        return [(name, (self.orders / name).read_text()) for name in names]
+        found = [(name, (self.orders / name).read_text()) for name in names]
+        return [(name, text) for name, text in found if _is_right(text)]
+
+    def forget(self, own: str) -> None:
+        """An order that is done: it may name a user. Its answer stays for whoever asked."""
+        for path in self.orders.glob(f"*-{own}.json"):
+            path.unlink(missing_ok=True)
 
     def answers_to(self, own: str) -> list[dict[str, Any]] | None:
         """None while the order is not done."""
@@ -55,6 +61,15 @@ class ControlFolder:
                 elif answer.get("id") == own:
                     found.append(answer)
         return found if is_done else None
+
+
+def _is_right(text: str) -> bool:
+    try:
+        order = json.loads(text)
+    except ValueError:
+        return False
+    kind = order_in(order)
+    return kind is not None and (kind == "republish" or isinstance(order.get("user"), str))
 
 
 def order_in(message: Any) -> str | None:

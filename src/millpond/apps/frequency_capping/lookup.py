@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from millpond import __version__
 from millpond.apps.frequency_capping.pipeline import redis_key
-from millpond.datastream.connectors.redis import hidden
+from millpond.apps.frequency_capping.rules import text_of
+from millpond.datastream.connectors.redis import hidden, is_cluster
 
 _MOST_ADS = 1000
 _MOST_REQUESTS = 1000
@@ -25,7 +26,8 @@ class Candidate(BaseModel):
     ad: str = Field(min_length=1, examples=["ad-17"])
 
     def members(self) -> list[str]:
-        return [f"{level}:{own}" for level, own in self.model_dump().items() if own is not None]
+        given = self.model_dump().items()
+        return [f"{level}:{text_of(own)}" for level, own in given if own is not None]
 
 
 class Asked(BaseModel):
@@ -49,7 +51,9 @@ class AnswerMany(BaseModel):
 
 def make_app(redis_url: str) -> FastAPI:
     redis = importlib.import_module("redis.asyncio")
-    client = redis.Redis.from_url(redis_url, decode_responses=True, socket_timeout=2)
+    factory = redis.cluster.RedisCluster if is_cluster(redis_url) else redis.Redis
+    own_url = redis_url.replace("+cluster", "", 1)
+    client = factory.from_url(own_url, decode_responses=True, socket_timeout=2)
     app = FastAPI(
         title="Frequency capping",
         version=__version__,
@@ -82,7 +86,9 @@ def make_app(redis_url: str) -> FastAPI:
     @app.post("/v1/allowed")
     async def allowed_many(asked: AskedMany) -> AnswerMany:
         """Ask for many users at once, with all that an ad belongs to."""
-        pipeline = client.pipeline(transaction=False)
+        pipeline = (
+            client.pipeline() if is_cluster(redis_url) else client.pipeline(transaction=False)
+        )
         for own in asked.requests:
             members = [member for candidate in own.candidates for member in candidate.members()]
             pipeline.smismember(redis_key(str(own.user)), members)

@@ -12,16 +12,16 @@ from millpond.apps.frequency_capping.capping import (
     CAP,
     FORGET,
     LATE,
-    REFUSED,
     RULES,
+    STILL,
     CapUsers,
     Change,
 )
 from millpond.apps.frequency_capping.config import CappingConfig
 from millpond.apps.frequency_capping.control import ControlFolder, done, is_order
 from millpond.apps.frequency_capping.records import Arrival, BadRecord, RecordFormat, shown
+from millpond.apps.frequency_capping.rules import RuleError, changed_rules, parse_rule
 from millpond.apps.frequency_capping.rules_source import RulesSource
-from millpond.apps.frequency_capping.windows import NEVER, parse_window
 from millpond.common import Duration, Encoder, WatermarkStrategy
 from millpond.common.watermark_strategy import TimestampAssigner
 from millpond.datastream import (
@@ -36,10 +36,8 @@ from millpond.datastream.connectors.file_system import FileSink, OutputFileConfi
 from millpond.datastream.connectors.redis import Command, RedisSink
 
 BAD = OutputTag("bad records")
+REFUSED = OutputTag("refused rules")
 _IDLE = Duration.of_millis(1000)
-_SAFETY_MS = (
-    86_400_000  # Redis forgets a user so long after the longest window, if nobody else does
-)
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class CappingJob:
     out_of_orderness_ms: int = 0
     until_end: bool = False
     rule_messages: Source | None = None
+    redis_ttl_ms: int | None = None
 
 
 def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStream:
@@ -76,18 +75,19 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     if job.rule_messages is not None:
         sent = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
         rules = rules.union(sent.uid("rule messages").map(read_message).uid("read rule messages"))
+    rules = rules.process(CheckMessages()).uid("check rules").name("check rules")
     changes = (
         views.key_by(lambda arrival: arrival[0])
         .connect(rules.broadcast(RULES))
-        .process(CapUsers(record_format))
+        .process(CapUsers(record_format, job.redis_ttl_ms is not None))
         .uid("cap users")
         .name("cap users")
     )
-    commands = RedisCommands(_longest_ms(job.config))
+    commands = RedisCommands(job.redis_ttl_ms)
     changes.sink_to(RedisSink(job.redis_url, commands, last_wins=True)).uid("redis").name("redis")
     aside = parsed.get_side_output(BAD).map(dead_letter).uid("bad records")
     late = changes.get_side_output(LATE).map(late_letter).uid("late records")
-    refused = changes.get_side_output(REFUSED).map(refused_letter).uid("refused rules")
+    refused = rules.get_side_output(REFUSED).map(refused_letter).uid("refused rules")
     aside.union(late, refused).sink_to(_lines_sink(job.dead_letters, "dead")).uid("dead letters")
     answers = str(ControlFolder(job.control).answers)
     changes.get_side_output(ANSWERS).union(done_orders).sink_to(
@@ -97,11 +97,28 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
 
 
 def read_message(data: bytes) -> Any:
-    """A message that is no JSON is refused later, as it is."""
+    """A message that is no JSON is refused later, as it is; so is an order, which may not come this way."""
     try:
-        return json.loads(data)
-    except ValueError:
+        message = json.loads(data)
+    except (ValueError, RecursionError):
         return shown(data)
+    return shown(data) if is_order(message) else message
+
+
+class CheckMessages(ProcessFunction):
+    """Puts messages aside that are no rules, once for all."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._refused = runtime_context.get_metrics_group().counter("refused")
+
+    def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
+        if not is_order(value):
+            try:
+                changed_rules({}, value)
+            except RuleError as problem:
+                self._refused.inc()
+                return [(REFUSED, (str(problem), value))]
+        return [value]
 
 
 def event_time(job: CappingJob) -> WatermarkStrategy:
@@ -164,15 +181,16 @@ class ReadRecords(ProcessFunction):
 
 
 class RedisCommands:
-    """`cap:{USER}` is the set of what the user must not see."""
+    """`cap:{USER}` is the set of what the user must not see. `ttl_ms`: Redis forgets a user of whom it has
+    not been told anything for so long."""
 
-    def __init__(self, longest_ms: int | None) -> None:
-        self._expire_s = None if longest_ms is None else (longest_ms + _SAFETY_MS) // 1000
+    def __init__(self, ttl_ms: int | None) -> None:
+        self._expire_s = None if ttl_ms is None else max(1, ttl_ms // 1000)
 
     def __call__(self, change: Change) -> Iterator[Command]:
         user, member, action = change[:3]
         key = redis_key(user)
-        if action == CAP:
+        if action in (CAP, STILL):
             yield "SADD", key, member
             if self._expire_s is not None:
                 yield "EXPIRE", key, self._expire_s
@@ -186,10 +204,10 @@ def redis_key(user: str) -> str:
     return f"cap:{{{user}}}"
 
 
-def _longest_ms(config: CappingConfig) -> int | None:
-    """None if something counts for ever."""
-    longest = max((parse_window(rule["window"]).longest_ms for rule in config.rules), default=0)
-    return None if longest >= NEVER else longest
+def longest_ms(config: CappingConfig) -> int:
+    """How long something can stay capped without a further view; NEVER if for ever."""
+    rules = [parse_rule(spec) for spec in config.rules]
+    return max((max(r.window.longest_ms, r.cool_down_ms) for r in rules), default=0)
 
 
 def dead_letter(bad: tuple[str, str]) -> str:

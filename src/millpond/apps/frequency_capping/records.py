@@ -84,7 +84,9 @@ class RecordReader:
         if type(ad) is not str or not ad:
             raise BadRecord("no ad" if ad in (None, "") else "ad is not text")
         impression = record.get(self._impression)
-        if impression is not None and type(impression) is not str:
+        if impression == "":
+            impression = None
+        elif impression is not None and type(impression) is not str:
             if type(impression) is not int:
                 raise BadRecord("impression is neither text nor integer")
             impression = str(impression)
@@ -105,7 +107,10 @@ class RecordReader:
         return {"da_id": ad} if more is None else self._named(_loads(more))
 
     def _named(self, record: dict[str, Any]) -> dict[str, Any]:
-        return {self._renamed.get(name, name): value for name, value in record.items()}
+        if not self._renamed:
+            return record
+        own = {name: value for name, value in record.items() if name not in self._renamed}
+        return own | {self._renamed[n]: value for n, value in record.items() if n in self._renamed}
 
 
 def _parse(data: bytes | str) -> dict[str, Any]:

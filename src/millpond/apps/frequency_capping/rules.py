@@ -126,7 +126,9 @@ def parse_filter(spec: Any, what: str) -> tuple[tuple[str, frozenset[str]], ...]
     found = []
     for name, values in sorted(spec.items(), key=lambda item: str(item[0])):
         listed = values if isinstance(values, list) else [values]
-        if not listed or any(isinstance(value, (dict, list)) or value is None for value in listed):
+        if not isinstance(name, str) or not name:
+            raise RuleError(f"{what}: {name!r} is not the name of a field", what)
+        if not listed or any(not isinstance(value, (str, int, float)) for value in listed):
             raise RuleError(f"{what}: {name} must have a value, or a list of values", what)
         found.append((str(name), frozenset(map(text_of, listed))))
     return tuple(found)

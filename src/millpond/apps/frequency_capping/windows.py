@@ -12,6 +12,7 @@ from typing import Any
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 NEVER = 1 << 62  # of what counts for ever
 DAY_MS = _UNITS_MS["d"]
+_LONGEST_MS = 36_525 * DAY_MS
 
 
 class WindowError(ValueError):
@@ -20,10 +21,14 @@ class WindowError(ValueError):
 
 def parse_duration(text: Any) -> int:
     """Milliseconds of 90s, 15m, 12h, 5d, 2w, or a sum such as 1d12h."""
-    parts = re.findall(r"(\d+)\s*(ms|[smhdw])", text) if isinstance(text, str) else []
-    if not parts or re.sub(r"(\d+)\s*(ms|[smhdw])\s*", "", text).strip():
-        raise WindowError(f"{text!r} is not a duration such as 90s, 15m, 12h, 5d or 2w")
-    return sum(int(number) * _UNITS_MS[unit] for number, unit in parts)
+    pattern = r"([0-9]{1,12})\s*(ms|[smhdw])\s*"
+    if not isinstance(text, str) or not re.fullmatch(rf"\s*(?:{pattern})+", text):
+        shown = repr(text) if len(repr(text)) < 40 else repr(text)[:40] + "..."
+        raise WindowError(f"{shown} is not a duration such as 90s, 15m, 12h, 5d or 2w")
+    found = sum(int(number) * _UNITS_MS[unit] for number, unit in re.findall(pattern, text))
+    if found > _LONGEST_MS:
+        raise WindowError(f"{text} is longer than 100 years; there is lifetime")
+    return found
 
 
 class Window(ABC):

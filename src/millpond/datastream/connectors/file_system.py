@@ -110,6 +110,7 @@ class _FileEnumerator(SplitEnumerator):
     def poll(self, max_records: int) -> list[SplitWork]:
         if self._interval_ms is not None:
             self._discover()
+            self._reopen()
         works: list[SplitWork] = []
         unread = sum(not complete for _, _, complete in self._files)
         budget = int(max(1, max_records // max(1, unread)) * self._line_bytes())
@@ -122,6 +123,13 @@ class _FileEnumerator(SplitEnumerator):
                 works.append(SplitWork(split, (path, start, end)))
                 entry[1] = end
         return works
+
+    def _reopen(self) -> None:
+        """Files that were quiet for a while, and have grown since."""
+        for entry in self._files:
+            if entry[2]:
+                with contextlib.suppress(OSError):
+                    entry[2] = os.stat(entry[0]).st_size <= entry[1]
 
     def _line_bytes(self) -> float:
         """The mean length of the first lines of the first file."""

@@ -132,7 +132,12 @@ class KafkaMetadata:
         place = client_module().TopicPartition
         asked = {place(own.topic, own.partition): spec for own in partitions}
         try:
-            answers = self._admin.list_offsets(asked, request_timeout=_TIMEOUT_S)
+            answers = self._admin.list_offsets(
+                asked,
+                request_timeout=_TIMEOUT_S,
+                # What belongs to a transaction that is still open cannot be read yet.
+                isolation_level=client_module().IsolationLevel.READ_COMMITTED,
+            )
             return {
                 KafkaTopicPartition(own.topic, own.partition): answer.result().offset
                 for own, answer in answers.items()

@@ -120,7 +120,11 @@ class KafkaSink(TwoPhaseSink):
                 self._transactions = _Transactions(
                     self._servers, self._properties, self._name(epoch)
                 )
-            self._transactions.send(epoch.number, records)
+            try:
+                self._transactions.send(epoch.number, records)
+            except JobExecutionError:
+                self.close()  # another producer does not have the troubles of this one
+                raise
 
     def close(self) -> None:
         if self._transactions is not None:
@@ -206,6 +210,8 @@ class _Transactions:
                 self._is_ready = True
             if self._epoch is None:
                 (known,) = self._consumer.committed([place], timeout=_TIMEOUT_S)
+                if known.error is not None:
+                    raise failure(known.error)
                 self._epoch = known.offset - 1 if known.offset >= 0 else -1
             if epoch <= self._epoch:
                 return

@@ -21,6 +21,7 @@ from millpond.errors import JobExecutionError, ProgramError, SetupError
 
 Command = tuple[Any, ...]  # name and arguments, such as ("SADD", "cap:{42}", "ad:7")
 _AT_ONCE = 1000
+_TIMEOUT_S = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -49,7 +50,8 @@ class RedisSink(TwoPhaseSink):
         return {**self.__dict__, "_client": None}
 
     def validate(self) -> None:
-        connect(self._url)
+        if not is_cluster(self._url):  # a client of a cluster asks at once who belongs to it
+            connect(self._url)
 
     def create_writer(self, subtask: int, epoch: Epoch) -> SinkWriter:
         return _CommandWriter(self._to_commands, self._last_wins)
@@ -65,7 +67,12 @@ class RedisSink(TwoPhaseSink):
             self._client = None
 
     def _send(self, epoch: Epoch, commands: list[Command]) -> None:
-        errors = _redis().exceptions
+        redis = _redis()
+        away = (
+            *(redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError),
+            *(redis.ReadOnlyError, redis.exceptions.RedisClusterException),
+            *(redis.exceptions.ClusterDownError, redis.exceptions.TryAgainError),
+        )
         give_up_s = time.monotonic() + self._patience_s
         pause_s, told = 0.05, False
         while True:
@@ -78,11 +85,7 @@ class RedisSink(TwoPhaseSink):
                         pipeline.execute_command(*command)
                     pipeline.execute()
                 return
-            except (
-                errors.ConnectionError,
-                errors.TimeoutError,
-                errors.BusyLoadingError,
-            ) as problem:
+            except away as problem:
                 self._client = None
                 if time.monotonic() > give_up_s:
                     raise JobExecutionError(
@@ -127,16 +130,21 @@ def connect(url: str) -> Any:
     """A client; nothing is sent yet."""
     redis = _redis()
     try:
-        if url.startswith(("redis+cluster://", "rediss+cluster://")):
-            return redis.cluster.RedisCluster.from_url(url.replace("+cluster", "", 1))
-        return redis.Redis.from_url(url)
+        if is_cluster(url):
+            own = url.replace("+cluster", "", 1)
+            return redis.cluster.RedisCluster.from_url(own, socket_timeout=_TIMEOUT_S)
+        return redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S)
     except ValueError as problem:
         raise ProgramError(f"{hidden(url)} is no URL of a Redis: {problem}.") from None
 
 
+def is_cluster(url: str) -> bool:
+    return url.startswith(("redis+cluster://", "rediss+cluster://"))
+
+
 def hidden(url: str) -> str:
     """A URL without its password."""
-    scheme, found, rest = url.partition("://")
+    scheme, found, rest = url.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}" if found else url
 
 

@@ -138,12 +138,16 @@ class JobHost:
         own_ends = self._split_ends(chain, split, batch)
         ends.extend(own_ends)
         saved = {op.plan.id: op.suspend(now_ms) for op in chain.watermark_operators()}
-        idle_times = [op.idle_at_ms(now_ms) for op in chain.watermark_operators()]
+        idle_times = [
+            operator.idle_at_ms(now_ms)
+            for operator in chain.watermark_operators()
+            if not split.ended or (source.endless and operator.strategy.goes_on_when_idle)
+        ]
         yield meta_row(
             {
                 "ends": [tuple(end) for end in own_ends],
                 "splits": {(split.source, split.split): saved},
-                "wakeup_ms": None if split.ended else earliest(*idle_times),
+                "wakeup_ms": earliest(*idle_times),
                 "metrics": chain.metrics.take(),
             },
             _DRIVER_LABEL,
