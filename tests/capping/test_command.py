@@ -41,7 +41,7 @@ class Product:
         self.folder, self.redis = folder, redis_server
         self.input = folder / "input"
         self.input.mkdir()
-        self.rules = folder / "rules.yaml"
+        self.rules = self.input / "rules.yaml"  # as people do; it is no input
         self.rules.write_text(json.dumps({"rules": RULES}))  # JSON is YAML
         self.records: list[dict[str, Any]] = []
         self._arguments = [

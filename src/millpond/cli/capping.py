@@ -174,7 +174,7 @@ def run_capping(parsed: argparse.Namespace) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     _make_absolute(parsed)
-    source = _source(parsed.input, parsed.begin)
+    source = _source(parsed)
     environment = _environment(parsed, source, parsed.until_end)
     if is_locked(Path(parsed.checkpoint), _JOB_NAME):
         raise ProgramError(f"--checkpoint {parsed.checkpoint}: a job runs there already.")
@@ -198,9 +198,6 @@ def _make_absolute(parsed: argparse.Namespace) -> None:
             setattr(parsed, name, str(Path(getattr(parsed, name)).absolute()))
     if not parsed.input.startswith("kafka://"):
         parsed.input = str(Path(parsed.input).absolute())
-        for place in (parsed.checkpoint, _dead_letters(parsed)):
-            if Path(place).is_relative_to(parsed.input):
-                raise ProgramError(f"{place} lies within --input: it would be read as records.")
 
 
 def _environment(
@@ -377,7 +374,7 @@ def _order(
     while (answers := control.answers_to(own)) is None:
         if client is None and not is_locked(checkpoint, _JOB_NAME):
             print("The job does not run; starting it for this order ...", file=sys.stderr)
-            source = OnlyOrders(_source(arguments.input, arguments.begin))
+            source = OnlyOrders(_source(arguments))
             settings = ["millpond.input.advance-at-end=false"]
             arguments.settings = [*arguments.settings, *settings]
             client = _environment(arguments, source, True).execute_async(_JOB_NAME)
@@ -434,13 +431,15 @@ def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration
     return Configuration.from_dict(settings)
 
 
-def _source(place: str, begin: str) -> Source:
+def _source(parsed: argparse.Namespace) -> Source:
+    place: str = parsed.input
     if place.startswith("kafka://"):
-        return _kafka_source("--input", place, begin)
+        return _kafka_source("--input", place, parsed.begin)
     if not Path(place).exists():
         raise ProgramError(f"--input {place}: there is no such folder or file.")
     lines = FileSource.for_record_stream_format(StreamFormat.binary_line_format(), place)
-    return lines.monitor_continuously(Duration.of_millis(1000)).build()
+    ours = [own for own in (parsed.checkpoint, _dead_letters(parsed), parsed.rules) if own]
+    return lines.exclude(*ours).monitor_continuously(Duration.of_millis(1000)).build()
 
 
 def _kafka_source(option: str, place: str, begin: str) -> Source:

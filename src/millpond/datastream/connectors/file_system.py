@@ -78,9 +78,12 @@ class _FileEnumerator(SplitEnumerator):
     With monitoring, files may still grow: an unfinished last line waits. A file that has not changed
     for a while is complete: its split ends, so that it no longer holds event time back."""
 
-    def __init__(self, paths: list[Path], interval_ms: int | None) -> None:
+    def __init__(
+        self, paths: list[Path], interval_ms: int | None, excluded: list[Path] | None = None
+    ) -> None:
         super().__init__()
         self._paths = paths
+        self._excluded = excluded or []
         self._interval_ms = interval_ms
         self._files: list[list[Any]] = []  # [path, bytes handed out, complete]
         self._mean_line_bytes: float | None = None
@@ -96,13 +99,16 @@ class _FileEnumerator(SplitEnumerator):
         found: list[str] = []
         for path in self._paths:
             if path.is_dir():
-                inside = (p for p in path.rglob("*") if p.is_file())
+                inside = (p for p in path.rglob("*") if p.is_file() and not self._is_excluded(p))
                 found.extend(str(p) for p in inside if not p.name.startswith((".", "_")))
             elif path.exists():
                 found.append(str(path))
             elif self._interval_ms is None:
                 raise ProgramError(f"The input path {path} does not exist.")
         self._files.extend([path, 0, False] for path in sorted(found) if path not in known)
+
+    def _is_excluded(self, path: Path) -> bool:
+        return any(path.is_relative_to(own) for own in self._excluded)
 
     def split_count(self) -> int:
         return max(1, len(self._files))  # an empty folder is one empty split
@@ -217,9 +223,11 @@ class FileSource(Source):
         stream_format: StreamFormat | CsvReaderFormat,
         paths: tuple[str, ...],
         interval_ms: int | None,
+        excluded: tuple[str, ...] = (),
     ) -> None:
         self._format = stream_format
         self._paths = [_local_path(path) for path in paths]
+        self._excluded = [_local_path(path) for path in excluded]
         self._interval_ms = interval_ms
         self.bounded = interval_ms is None
         self.endless = interval_ms is not None
@@ -237,7 +245,7 @@ class FileSource(Source):
         )
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
-        return _FileEnumerator(self._paths, self._interval_ms)
+        return _FileEnumerator(self._paths, self._interval_ms, self._excluded)
 
     def read(self, arguments: tuple[str, int, int]) -> Iterator[tuple[Any, int | None]]:
         for values, _ in self.read_many(arguments):
@@ -298,6 +306,12 @@ class FileSourceBuilder(MissingMethods):
         self._format = stream_format
         self._paths = paths
         self._interval_ms: int | None = None
+        self._excluded: tuple[str, ...] = ()
+
+    def exclude(self, *paths: str) -> FileSourceBuilder:
+        """Beyond PyFlink: leave out what lies within a folder that is read, but is no input."""
+        self._excluded = paths
+        return self
 
     def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
         self._interval_ms = discovery_interval.to_millis()
@@ -308,7 +322,7 @@ class FileSourceBuilder(MissingMethods):
         return self
 
     def build(self) -> FileSource:
-        return FileSource(self._format, self._paths, self._interval_ms)
+        return FileSource(self._format, self._paths, self._interval_ms, self._excluded)
 
 
 class OutputFileConfig:
