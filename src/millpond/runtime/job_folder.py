@@ -6,6 +6,7 @@
     plans/N-L.lane      what lane L of batch N reads; written before batch N runs
     plans/N.plan        positions of the sources after batch N; written after its lanes
     epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
+    unions/T-N          union lists of the subtasks of task T, as batch N left them
     requests/           savepoints that other processes ask for (savepoint_orders.py)
     spark/              Spark's own checkpoint of the query (offsets, commits, state)
 
