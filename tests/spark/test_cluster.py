@@ -16,10 +16,18 @@ from tests.spark.standalone import standalone_cluster
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
+EVERY = (
+    3  # all of them run on one machine (test_programs.py); here it is the cluster that is tested
+)
+
+
 def test_programs_give_their_results_on_a_cluster(tmp_path: Path) -> None:
     with standalone_cluster(tmp_path / "cluster") as master:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.spark.run_programs", master, str(tmp_path / "jobs")],
+            [
+                *(sys.executable, "-m", "tests.spark.run_programs"),
+                *(master, str(tmp_path / "jobs"), str(EVERY)),
+            ],
             capture_output=True,
             text=True,
             timeout=600,
@@ -27,5 +35,6 @@ def test_programs_give_their_results_on_a_cluster(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, done.stderr[-4000:]
     results = json.loads(done.stdout.splitlines()[-1])
-    for name, (_, expected) in PROGRAMS.items():
-        assert results[name] == in_any_order(expected), name
+    assert len(results) >= len(PROGRAMS) // EVERY
+    for name, found in results.items():
+        assert found == in_any_order(PROGRAMS[name][1]), name
