@@ -5,6 +5,10 @@ MillpondError
  |   +- UnsupportedFeatureError   PyFlink has it, Millpond does not (yet)
  +- TypeMismatchError         a value does not fit the declared type
  +- SetupError                the machine lacks something (Java, Spark)
+ +- ClusterError              a cluster cannot be started, or one of its processes ends
+ +- DispatcherError           a dispatcher refuses a request
+ |   +- DispatcherUnreachableError   no dispatcher answers
+ |   +- UnknownJobError           the dispatcher has no such job
  +- CheckpointError           a job folder cannot be used
  |   +- CheckpointInUseError      another running job owns it
  |   +- IncompatibleCheckpointError   the program does not fit what is stored
@@ -38,6 +42,26 @@ class TypeMismatchError(MillpondError, TypeError):
 
 class SetupError(MillpondError):
     """The machine lacks something Millpond needs; the text says how to get it."""
+
+
+class ClusterError(MillpondError):
+    """A cluster cannot be started or stopped, or one of its processes has ended."""
+
+
+class DispatcherError(MillpondError):
+    """A dispatcher answers, but not with what was asked for."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        self.status = status  # of HTTP; 0 if there is none
+        super().__init__(text)
+
+
+class DispatcherUnreachableError(DispatcherError):
+    """No dispatcher answers."""
+
+
+class UnknownJobError(DispatcherError):
+    """The dispatcher has no such job, or several that could be meant."""
 
 
 class CheckpointError(MillpondError):
