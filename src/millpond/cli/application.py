@@ -57,7 +57,9 @@ def _run(parsed: argparse.Namespace) -> int:
         settings[PYTHON_FILES_KEY] = ",".join(files)
     storage = parsed.storage or cluster_folder(None) / "applications" / program.resolve().stem
     try:
-        from millpond.dispatcher.application import run_application
+        from millpond.dispatcher.application import (  # type: ignore[import-not-found]
+            run_application,
+        )
     except ImportError as problem:
         raise SetupError(
             f"run-application needs {problem.name}: pip install 'millpond[cluster]'."

@@ -7,6 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -34,7 +35,7 @@ T = TypeVar("T")
 class ClusterStarter:
     """Use with `with`: if it is left by an exception, also Ctrl-C, everything that was started is ended.
 
-    What runs is written down before it is waited for: `stop-cluster` finds it even if this process is killed."""
+    What runs is written down before it is waited for, so `stop-cluster` finds it if this process dies."""
 
     def __init__(self, folder: Path, record: ClusterRecord, host: str, timeout_s: float) -> None:
         self.record = record
@@ -43,41 +44,60 @@ class ClusterStarter:
         self._timeout_s = timeout_s
         self._progress = Progress()
         self._environment: dict[str, str] = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._spark_environment: dict[str, str] = {}
+        self._page = ""  # the master's
         self._started: dict[int, subprocess.Popen[bytes]] = {}
         record.created = time.time_ns() // 1_000_000
         make_private(folder / "logs")
         Path(record.storage).mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def start_spark(self, port: int, page_port: int, workers: int, cores: int, memory: str) -> str:
-        """The master's URL, when all workers have come."""
+    def start_master(self, port: int, page_port: int) -> str:
+        """The master's URL, when it answers."""
         from millpond.runtime.spark import daemons
 
+        make_private(self._folder / "spark")
         settings = make_private(self._folder / "spark" / "conf")
         scratch = make_private(self._folder / "spark" / "scratch")
         daemons.write_settings(settings)
-        environment = daemons.daemon_environment(self._host, settings, scratch)
+        self._spark_environment = daemons.daemon_environment(self._host, settings, scratch)
         self._environment["SPARK_CONF_DIR"] = str(settings)  # jobs need the secret, too
-        page = f"http://{_in_url(self._host)}:{page_port}"
-        master = self._spawn(
-            "master", 1, daemons.master_command(self._host, port, page_port), environment
-        )
-        url = self._wait(master, lambda: daemons.master_state(page)).url
-        master.address = self.record.master = url
-        for number in range(1, workers + 1):
-            folder = make_private(self._folder / "spark" / f"worker-{number}")
-            command = daemons.worker_command(url, self._host, cores, memory, folder)
-            worker = self._spawn("worker", number, command, environment)
+        self._page = f"http://{_in_url(self._host)}:{page_port}"
+        command = daemons.master_command(self._host, port, page_port)
+        master = self._spawn("master", 1, command, self._spark_environment)
+        master.address = self._wait(master, lambda: daemons.master_state(self._page)).url
+        self.record.master = master.address
+        return master.address
 
-            def all_there(expected: int = number) -> bool:
-                state = daemons.master_state(page)
-                return state is not None and state.workers >= expected
+    def start_worker(self, number: int, cores: int, memory: str) -> None:
+        """Does not wait for it."""
+        from millpond.runtime.spark import daemons
 
-            self._wait(worker, all_there)
-        return url
+        folder = make_private(self._folder / "spark" / f"worker-{number}")
+        assert self.record.master is not None
+        command = daemons.worker_command(self.record.master, self._host, cores, memory, folder)
+        self._spawn("worker", number, command, self._spark_environment)
 
-    def start_dispatcher(self, number: int, command: Sequence[str]) -> str:
-        """Its address, when it answers requests. One that stands by answers, too."""
-        process = self._spawn("dispatcher", number, command, self._environment)
+    def start_dispatcher(self, number: int, command: Sequence[str]) -> None:
+        """Does not wait for it."""
+        self._spawn("dispatcher", number, command, self._environment)
+
+    def wait_for_all(self) -> None:
+        """Until dispatchers answer requests, and all workers have come to the master."""
+        for dispatcher in self.record.of("dispatcher"):
+            self._wait_for_dispatcher(dispatcher)
+        workers = self.record.of("worker")
+        for number, worker in enumerate(workers, 1):
+            self._wait(worker, partial(self._has_workers, number))
+        write_cluster(self._folder, self.record)
+
+    def _has_workers(self, expected: int) -> bool:
+        from millpond.runtime.spark import daemons
+
+        state = daemons.master_state(self._page)
+        return state is not None and state.workers >= expected
+
+    def _wait_for_dispatcher(self, process: ClusterProcess) -> None:
+        """One that stands by answers, too: 503, or where the leader is."""
         process.address = self._wait(process, lambda: _announced(Path(process.log)))
         target = Target([process.address], self.record.token_file, self.record.ca_file, "started")
         with target.connect() as client:
@@ -92,8 +112,6 @@ class ClusterStarter:
                 return True
 
             self._wait(process, answers)
-        write_cluster(self._folder, self.record)
-        return process.address
 
     def _spawn(
         self, role: str, number: int, command: Sequence[str], environment: Mapping[str, str]

@@ -119,17 +119,16 @@ def start_cluster(
             if master is None:
                 workers = parsed.workers or 1
                 cores = parsed.cores or max(1, (os.cpu_count() or 1) // workers)
-                master = starter.start_spark(
-                    _free_port(parsed.host, _MASTER_PORT),
-                    _free_port(parsed.host, _PAGE_PORT),
-                    workers,
-                    cores,
-                    parsed.memory or "2g",
+                master = starter.start_master(
+                    _free_port(parsed.host, _MASTER_PORT), _free_port(parsed.host, _PAGE_PORT)
                 )
+                for number in range(1, workers + 1):
+                    starter.start_worker(number, cores, parsed.memory or "2g")
             for number in range(1, parsed.dispatchers + 1):
                 port = parsed.port + number - 1 if parsed.port else 0
                 arguments = _dispatcher_arguments(parsed, port, starter.record.storage, master)
                 starter.start_dispatcher(number, [*dispatcher, *arguments])
+            starter.wait_for_all()
         return starter.record
 
 

@@ -24,8 +24,8 @@ def follow(
     now_s: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
-    """The state that the job ends in. Its log goes to standard output. A dispatcher that does not answer for a
-    while is waited for: the job does not need it."""
+    """The state that the job ends in. Its log goes to standard output. A dispatcher that does not answer
+    for a while is waited for: the job does not need it."""
     log = LogFollower(client, jid)
     silent_since_s: float | None = None
     with Progress() as progress:

@@ -27,8 +27,8 @@ def has_ended(job: dict[str, Any]) -> bool:
 
 
 def find_known_job(client: RestClient, given: str) -> dict[str, Any]:
-    """The job that is meant: by its id, or by its name. Of several with one name, the one that has not ended; if
-    all have, the newest."""
+    """The job that is meant: by its id, or by its name. Of several with one name, the one that has not ended;
+    if all have, the newest."""
     jobs = known_jobs(client)
     digits = given.lower()
     if re.fullmatch(rf"[0-9a-f]{{{_MIN_ID},32}}", digits):

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 30.0
 _MAX_HOPS = 3
-HOW_TO_START = "Start one: millpond start-cluster. Or name one: --address http://HOST:PORT or MILLPOND_ADDRESS."
+HOW_TO_START = (
+    "Start one: millpond start-cluster. Or name one: --address http://HOST:PORT, MILLPOND_ADDRESS."
+)
 
 
 class RestClient:
@@ -48,8 +50,8 @@ class RestClient:
     def get_bytes(
         self, path: str, query: Mapping[str, Any] | None = None, byte_range: str | None = None
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """(status, content, headers). `byte_range` is "100-" or "-100" (the last 100); the dispatcher may send
-        all nevertheless (200 instead of 206), or say that there is nothing more (416)."""
+        """(status, content, headers). `byte_range` is "100-" or "-100" (the last 100); the dispatcher may
+        send all nevertheless (200 instead of 206), or say that there is nothing more (416)."""
         headers = {} if byte_range is None else {"Range": f"bytes={byte_range}"}
         answer = self._request("GET", path, params=query, headers=headers, expected=(416,))
         return answer.status_code, answer.content, answer.headers

@@ -37,8 +37,8 @@ def add_commands(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="run a program",
-        description="Run a Python program that uses Millpond, with settings given here. If a dispatcher is named, "
-        "or start-cluster has started one, the program is sent to it; else it runs in this process.",
+        description="Run a Python program that uses Millpond, with settings given here. If a dispatcher is "
+        "named, or start-cluster has started one, the program is sent to it; else it runs in this process.",
     )
     run.add_argument(
         "-d", "--detached", action="store_true", help="print the job's id and do not wait"

@@ -49,6 +49,10 @@ def daemon_environment(host: str, settings: Path, scratch: Path) -> dict[str, st
         "SPARK_LOCAL_DIRS": str(scratch),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_MEMORY": os.environ.get("SPARK_DAEMON_MEMORY", "512m"),
+        # They do little: to start fast is worth more than to run fast.
+        "SPARK_DAEMON_JAVA_OPTS": os.environ.get(
+            "SPARK_DAEMON_JAVA_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        ),
         # What executors of jobs that have ended leave behind goes after a while.
         "SPARK_WORKER_OPTS": os.environ.get("SPARK_WORKER_OPTS", "")
         + " -Dspark.worker.cleanup.enabled=true",
@@ -56,9 +60,9 @@ def daemon_environment(host: str, settings: Path, scratch: Path) -> dict[str, st
 
 
 def write_settings(folder: Path) -> None:
-    """Settings of all daemons and drivers of a cluster: those that $SPARK_CONF_DIR has, and a secret. Without it
-    everybody who can reach the master could have programs run as this user. A secret that is there stays: jobs
-    may have it."""
+    """Settings of all daemons and drivers of a cluster: those that $SPARK_CONF_DIR has, and a secret. Without
+    it everybody who can reach the master could have programs run as this user. A secret that is there stays:
+    jobs may have it."""
     secret = folder / "secret"
     if not secret.exists():
         with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
