@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +57,8 @@ def _run(parsed: argparse.Namespace) -> int:
     if files:
         settings[PYTHON_FILES_KEY] = ",".join(files)
     storage = parsed.storage or cluster_folder(None) / "applications" / program.resolve().stem
-    try:
-        from millpond.dispatcher.application import (  # type: ignore[import-not-found]
-            run_application,
-        )
-    except ImportError as problem:
-        raise SetupError(
-            f"run-application needs {problem.name}: pip install 'millpond[cluster]'."
-        ) from None
     return int(
-        run_application(
+        _runner()(
             program.absolute(),
             list(parsed.arguments),
             settings,
@@ -74,3 +67,14 @@ def _run(parsed: argparse.Namespace) -> int:
             parsed.rest_port,
         )
     )
+
+
+def _runner() -> Callable[..., int]:
+    try:
+        from millpond.dispatcher import application  # type: ignore[import-not-found]
+    except ImportError as problem:
+        raise SetupError(
+            f"run-application needs {problem.name}: pip install 'millpond[cluster]'."
+        ) from None
+    found: Callable[..., int] = application.run_application
+    return found

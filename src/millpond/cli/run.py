@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -72,6 +73,7 @@ def _run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         raise UsageError("--json tells about a job of a dispatcher, and there is none")
     _warn_of_dead_cluster(parsed)
+    _use_secret_of(cluster_folder(parsed.dir), parsed.master)
     run_here(parsed.program, parsed.arguments, settings, files)
     return ExitCode.OK
 
@@ -83,6 +85,13 @@ def _warn_of_dead_cluster(parsed: argparse.Namespace) -> None:
             f"millpond: the dispatcher of {folder} has ended, so the program runs in this process",
             file=sys.stderr,
         )
+
+
+def _use_secret_of(folder: Path, master: str | None) -> None:
+    """A Spark that start-cluster has started speaks to those only who have its secret."""
+    record = read_cluster(folder)
+    if record is not None and master is not None and master == record.master:
+        os.environ.setdefault("SPARK_CONF_DIR", str(folder / "spark" / "conf"))
 
 
 def _run_there(

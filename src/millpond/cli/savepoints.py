@@ -12,6 +12,7 @@ from millpond.cli.connection import add_connection_options, connect, find_target
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.job_folders import find_job, is_job_folder, is_running
 from millpond.cli.known_jobs import find_living_job, wait_for_end, wait_for_operation
+from millpond.cli.programs import absolute
 from millpond.cli.progress import Progress
 from millpond.errors import DispatcherError, SavepointError
 
@@ -107,6 +108,7 @@ def _take(
 def _take_by_dispatcher(
     parsed: argparse.Namespace, given: str, directory: str | None, stop: bool, drain: bool
 ) -> str:
+    directory = None if directory is None else absolute(directory)
     with connect(parsed) as client:
         job = find_living_job(client, given)
         root = f"/jobs/{job['jid']}"
