@@ -179,6 +179,9 @@ class ClusterStarter:
             for started in self._started.values():
                 started.wait()
             remove_cluster(self._folder)
+        for started in self._started.values():
+            # They outlive this process, on purpose; Python would warn that nobody waits for them.
+            started.returncode = 0
         self._progress.clear()
 
 
