@@ -10,6 +10,7 @@ MillpondError
  |   +- IncompatibleCheckpointError   the program does not fit what is stored
  |   +- CorruptDataError          a stored file or blob fails its checksum
  |   +- StateLostError            state that is kept in memory only is gone
+ +- DispatcherError           the dispatcher cannot do what it was asked for
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SlotError                 ... because a slot died, hung or could not be started
@@ -62,6 +63,10 @@ class CorruptDataError(CheckpointError):
 
 class StateLostError(CheckpointError):
     """State of a job that keeps none but in memory is gone with its slot."""
+
+
+class DispatcherError(MillpondError):
+    """The dispatcher cannot do what it was asked for."""
 
 
 class JobExecutionError(MillpondError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
 import time
 from dataclasses import asdict
@@ -18,6 +16,7 @@ from millpond.common import options
 from millpond.common.paths import local_folder
 from millpond.errors import SavepointError
 from millpond.runtime.savepoint_orders import read_answer, request_by_file, withdraw
+from millpond.savepoint.disposal import dispose
 from millpond.savepoint.manifest import Manifest, OperatorEntry
 from millpond.savepoint.reader import SavepointReader
 from millpond.state.evolution import type_text
@@ -197,11 +196,7 @@ def _show_operator(operator: OperatorEntry) -> None:
 
 
 def _dispose(path: Path, as_json: bool) -> int:
-    path = path.resolve()
-    Manifest.read(path)  # nothing else is ever deleted
-    aside = path.with_name(f".{path.name}.disposed")
-    os.rename(path, aside)  # gone at once; what a crash leaves is not taken for a savepoint
-    shutil.rmtree(aside)
+    dispose(path)
     print(json.dumps({"disposed": str(path)}) if as_json else f"disposed {path}")
     return 0
 

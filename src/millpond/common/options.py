@@ -54,6 +54,11 @@ EXECUTOR = Option(
 MASTER = Option(
     "millpond.master", None, "Spark master; default local[*], or what spark-submit says"
 )
+MASTER_UI = Option(
+    "millpond.cluster.master-ui",
+    None,
+    "address of a standalone Spark master's page, http://HOST:PORT: the dispatcher counts slots there",
+)
 PARALLELISM = Option("parallelism.default", 0, "subtasks per operator; 0: the cluster's cores")
 CHECKPOINT_DIR = Option(
     "execution.checkpointing.dir",
