@@ -11,6 +11,8 @@ MillpondError
  |   +- CorruptDataError          a stored file or blob fails its checksum
  |   +- StateLostError            state that is kept in memory only is gone
  +- DispatcherError           the dispatcher cannot do what it was asked for
+ +- LeadershipError           who leads, or which jobs there are, cannot be found out or written
+ |   +- LeadershipLost            ... because this dispatcher does not lead (any more)
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SlotError                 ... because a slot died, hung or could not be started
@@ -67,6 +69,12 @@ class StateLostError(CheckpointError):
 
 class DispatcherError(MillpondError):
     """The dispatcher cannot do what it was asked for."""
+class LeadershipError(MillpondError):
+    """Who of several dispatchers leads, or which jobs there are, cannot be found out or written."""
+
+
+class LeadershipLost(LeadershipError):
+    """This dispatcher does not lead, or does not lead any more: another one may."""
 
 
 class JobExecutionError(MillpondError):
