@@ -69,6 +69,8 @@ class StateLostError(CheckpointError):
 
 class DispatcherError(MillpondError):
     """The dispatcher cannot do what it was asked for."""
+
+
 class LeadershipError(MillpondError):
     """Who of several dispatchers leads, or which jobs there are, cannot be found out or written."""
 
