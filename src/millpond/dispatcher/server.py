@@ -15,7 +15,9 @@ from pathlib import Path
 import uvicorn
 
 from millpond.common import options
+from millpond.common.configuration import Configuration
 from millpond.dispatcher.leadership import FileLeadership, Leadership
+from millpond.dispatcher.open_leadership import HA_CLUSTER_ID, HA_QUORUM, HA_TYPE, open_leadership
 from millpond.dispatcher.resources import Resources
 from millpond.dispatcher.rest.app import make_app
 from millpond.dispatcher.rest.security import Security
@@ -38,7 +40,7 @@ class DispatcherSettings:
     master: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     zookeeper: str | None = None
-    cluster_id: str = "default"
+    cluster_id: str | None = None
     token: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -59,9 +61,8 @@ class DispatcherServer:
         self.address = settings.address or f"{scheme}://{_in_url(settings.host)}:{port}"
         storage = Storage(settings.storage)
         leadership = _leadership(settings, storage)
-        self._suspends_jobs = (
-            settings.zookeeper is None
-        )  # else another dispatcher goes on with them
+        # With ZooKeeper another dispatcher, perhaps on another host, goes on with them.
+        self._suspends_jobs = isinstance(leadership, FileLeadership)
         self.dispatcher = Dispatcher(
             storage, leadership, Supervisor(storage, leadership), _for_jobs(settings)
         )
@@ -132,11 +133,12 @@ def _in_url(host: str) -> str:
 
 
 def _leadership(settings: DispatcherSettings, storage: Storage) -> Leadership:
-    if settings.zookeeper is None:
-        return FileLeadership(storage.root / "leadership")
-    from millpond.dispatcher.zookeeper_leadership import ZooKeeperLeadership
-
-    return ZooKeeperLeadership(settings.zookeeper, cluster_id=settings.cluster_id)
+    asked = dict(settings.settings)
+    if settings.zookeeper is not None:
+        asked |= {HA_TYPE.key: "zookeeper", HA_QUORUM.key: settings.zookeeper}
+    if settings.cluster_id is not None:
+        asked[HA_CLUSTER_ID.key] = settings.cluster_id
+    return open_leadership(Configuration.from_dict(asked), storage.root)
 
 
 def _for_jobs(settings: DispatcherSettings) -> dict[str, str]:
@@ -182,9 +184,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="HOSTS",
         help="HOST:PORT,... : several dispatchers, one of which leads",
     )
-    parser.add_argument(
-        "--cluster-id", default="default", help="tells clusters in one ZooKeeper apart"
-    )
+    parser.add_argument("--cluster-id", help="tells clusters in one ZooKeeper apart (default)")
     parser.add_argument("--token-file", type=Path, help="file with a token that clients must have")
     parser.add_argument("--tls-cert", help="certificate (PEM)")
     parser.add_argument("--tls-key", help="its key (PEM)")

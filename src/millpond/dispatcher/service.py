@@ -15,7 +15,7 @@ from millpond.common import options
 from millpond.dispatcher.leadership import Leadership
 from millpond.dispatcher.storage import JobFiles, Storage, Submission
 from millpond.dispatcher.supervisor import ENDED, Supervisor
-from millpond.errors import DispatcherError, LeadershipLost, MillpondError
+from millpond.errors import DispatcherError, MillpondError
 from millpond.savepoint.disposal import dispose
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+ ()-]{0,127}")
@@ -65,10 +65,7 @@ class Dispatcher:
 
     def epoch(self) -> int:
         """Of this leader. Whoever does not lead may look, but not change anything."""
-        epoch = self.leadership.epoch
-        if epoch is None:
-            raise LeadershipLost("This dispatcher does not lead.")
-        return epoch
+        return self.leadership.confirm()
 
     # --- applications ----------------------------------------------------------------------------
 
@@ -114,7 +111,9 @@ class Dispatcher:
         )
         self.storage.add_job(submission, program)
         try:
-            self.leadership.put_pointer(submission.jid, {"jid": submission.jid, "epoch": epoch})
+            self.leadership.put_pointer(
+                submission.jid, {"jid": submission.jid, "epoch": epoch}, epoch
+            )
         except MillpondError:
             self.storage.remove_job(submission.jid)
             raise

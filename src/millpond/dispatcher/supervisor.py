@@ -151,7 +151,7 @@ class Supervisor:
             return
         report = care.files.report()
         if report is not None and report["state"] in ENDED:
-            self._leadership.remove_pointer(jid)
+            self._leadership.remove_pointer(jid, epoch)
             with self._lock:
                 self._cares.pop(jid, None)
             return
@@ -189,7 +189,7 @@ class Supervisor:
 
     def _start(self, jid: str, care: _Care, epoch: int) -> None:
         # Written first: a dispatcher that does not lead any more cannot start anything.
-        self._leadership.put_pointer(jid, {"jid": jid, "epoch": epoch})
+        self._leadership.put_pointer(jid, {"jid": jid, "epoch": epoch}, epoch)
         log = os.open(care.files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             care.process = subprocess.Popen(
