@@ -28,7 +28,7 @@ class NoSuchThing(DispatcherError):
 
 
 class Refused(DispatcherError):
-    """What was asked for makes no sense, or not now."""
+    """What was asked for cannot be done in the state that a job is in."""
 
 
 class Dispatcher:
@@ -222,7 +222,7 @@ class Dispatcher:
 def checked_name(name: str) -> str:
     """The name of an uploaded file: nothing that could lead elsewhere."""
     if _NAME.fullmatch(name) is None or not name.lower().endswith(_SUFFIXES):
-        raise Refused(
+        raise DispatcherError(
             f"'{name[:100]}' cannot be an application: its name must end in {', '.join(_SUFFIXES)}, and "
             "have only letters, digits, spaces and . _ + - ( )."
         )
@@ -233,10 +233,12 @@ def check_settings(settings: dict[str, str]) -> None:
     """What can be seen to be wrong before anything is started."""
     parallelism = settings.get(options.PARALLELISM.key, "0")
     if not parallelism.isdigit() or int(parallelism) > 32768:
-        raise Refused(f"The parallelism must be a number up to 32768, not '{parallelism[:100]}'.")
+        raise DispatcherError(
+            f"The parallelism must be a number up to 32768, not '{parallelism[:100]}'."
+        )
     savepoint = settings.get(options.SAVEPOINT_PATH.key)
     if savepoint and not (Path(savepoint) / "manifest.json").is_file():
-        raise Refused(f"There is no savepoint in {savepoint[:500]}.")
+        raise DispatcherError(f"There is no savepoint in {savepoint[:500]}.")
 
 
 def _report_before_the_first(submission: Submission) -> dict[str, Any]:

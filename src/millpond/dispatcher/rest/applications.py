@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from millpond.common import options
 from millpond.dispatcher.rest.jobs import dispatcher_of
-from millpond.dispatcher.service import Refused, checked_name
+from millpond.dispatcher.service import checked_name
+from millpond.errors import DispatcherError
 
 router = APIRouter(tags=["applications"])
 ApplicationId = Annotated[str, Path(description="id of an uploaded application", max_length=200)]
@@ -38,7 +39,7 @@ class RunRequest(BaseModel):
         try:
             return shlex.split(self.program_args or "")
         except ValueError as problem:
-            raise Refused(f"programArgs cannot be read: {problem}.") from None
+            raise DispatcherError(f"programArgs cannot be read: {problem}.") from None
 
     def settings(self) -> dict[str, str]:
         settings = dict(self.configuration)
