@@ -100,7 +100,7 @@ def run(
     parallelism: Annotated[int | None, Query(ge=1, le=32768)] = None,
 ) -> dict[str, Any]:
     """Run a program as a job."""
-    asked = asked or RunRequest()
+    asked = asked or RunRequest.model_validate({})
     settings = asked.settings()
     if parallelism is not None:
         settings[options.PARALLELISM.key] = str(parallelism)

@@ -171,7 +171,7 @@ def savepoint(
     request: Request, jid: Jid, asked: Annotated[SavepointRequest | None, Body()] = None
 ) -> dict[str, Any]:
     """Take a savepoint; ask for it under the request-id."""
-    asked = asked or SavepointRequest()
+    asked = asked or SavepointRequest.model_validate({})
     dispatcher = dispatcher_of(request)
     if asked.cancel_job:
         request_id = dispatcher.stop(jid, asked.target_directory, drain=False)
@@ -185,7 +185,7 @@ def stop(
     request: Request, jid: Jid, asked: Annotated[StopRequest | None, Body()] = None
 ) -> dict[str, Any]:
     """Take a savepoint and end the job with it."""
-    asked = asked or StopRequest()
+    asked = asked or StopRequest.model_validate({})
     request_id = dispatcher_of(request).stop(jid, asked.target_directory, asked.drain)
     return {"request-id": request_id}
 

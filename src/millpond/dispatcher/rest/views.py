@@ -84,7 +84,7 @@ def task_state(vertex: Json, report: Report) -> str:
     if report["state"] == "RUNNING" or report["state"] in ENDED:
         state = str(vertex["status"])
     else:
-        state = _TASK_STATE_OF_JOB.get(report["state"], report["state"])
+        state = str(_TASK_STATE_OF_JOB.get(report["state"], report["state"]))
     return state if state in _TASK_STATES else "CREATED"
 
 
