@@ -31,6 +31,13 @@ def no_test_hangs() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is tested must not go to a cluster that the user of this machine has started."""
+    os.environ["MILLPOND_HOME"] = str(tmp_path_factory.mktemp("home") / "millpond")
+    os.environ.pop("MILLPOND_ADDRESS", None)
+
+
 @pytest.fixture(scope="session")
 def spark_settings() -> Iterator[dict[str, Any]]:
     """Settings of a local Spark with two cores."""

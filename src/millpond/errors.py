@@ -5,12 +5,15 @@ MillpondError
  |   +- UnsupportedFeatureError   PyFlink has it, Millpond does not (yet)
  +- TypeMismatchError         a value does not fit the declared type
  +- SetupError                the machine lacks something (Java, Spark)
+ +- ClusterError              a cluster cannot be started, or one of its processes ends
+ +- DispatcherError           a dispatcher refuses a request
+ |   +- DispatcherUnreachableError   no dispatcher answers
+ |   +- UnknownJobError           the dispatcher has no such job
  +- CheckpointError           a job folder cannot be used
  |   +- CheckpointInUseError      another running job owns it
  |   +- IncompatibleCheckpointError   the program does not fit what is stored
  |   +- CorruptDataError          a stored file or blob fails its checksum
  |   +- StateLostError            state that is kept in memory only is gone
- +- DispatcherError           the dispatcher cannot do what it was asked for
  +- LeadershipError           who leads, or which jobs there are, cannot be found out or written
  |   +- LeadershipLost            ... because this dispatcher does not lead (any more)
  +- JobExecutionError         a running job failed
@@ -43,6 +46,26 @@ class SetupError(MillpondError):
     """The machine lacks something Millpond needs; the text says how to get it."""
 
 
+class ClusterError(MillpondError):
+    """A cluster cannot be started or stopped, or one of its processes has ended."""
+
+
+class DispatcherError(MillpondError):
+    """A dispatcher cannot do what it was asked for."""
+
+    def __init__(self, text: str, status: int = 0) -> None:
+        self.status = status  # of HTTP; 0 if there is none
+        super().__init__(text)
+
+
+class DispatcherUnreachableError(DispatcherError):
+    """No dispatcher answers."""
+
+
+class UnknownJobError(DispatcherError):
+    """The dispatcher has no such job, or several that could be meant."""
+
+
 class CheckpointError(MillpondError):
     """A job folder cannot be used."""
 
@@ -65,10 +88,6 @@ class CorruptDataError(CheckpointError):
 
 class StateLostError(CheckpointError):
     """State of a job that keeps none but in memory is gone with its slot."""
-
-
-class DispatcherError(MillpondError):
-    """The dispatcher cannot do what it was asked for."""
 
 
 class LeadershipError(MillpondError):

@@ -6,10 +6,10 @@ import argparse
 import json
 from typing import Any
 
-from millpond.cli.jobs import find_job
+from millpond.cli.connection import add_connection_options, connect
+from millpond.cli.job_folders import find_job, is_job_folder
+from millpond.cli.known_jobs import find_known_job
 from millpond.cli.texts import size_text, time_text
-from millpond.runtime.task import codec
-from millpond.runtime.task.codec import BlobKind
 
 
 def add_commands(commands: Any) -> None:
@@ -18,17 +18,26 @@ def add_commands(commands: Any) -> None:
         help="list the newest checkpoints of a job",
         description="The newest checkpoints of a job: when, how long, how large. Every batch is one.",
     )
-    checkpoint.add_argument("job", metavar="JOB", help="the job's folder, or its name")
-    checkpoint.add_argument("--checkpoint-dir", metavar="DIR", help="if JOB is a name")
+    checkpoint.add_argument(
+        "job", metavar="JOB", help="id or name of a job of a dispatcher, or a job's folder"
+    )
+    checkpoint.add_argument(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="if JOB is the name of a job that no dispatcher runs",
+    )
     checkpoint.add_argument("--json", action="store_true", help="print JSON")
+    add_connection_options(checkpoint)
+    checkpoint.set_defaults(call=_run)
 
 
-def run_checkpoint(parsed: argparse.Namespace) -> int:
-    folder = find_job(parsed.job, parsed.checkpoint_dir)
-    paths = sorted((folder / "epochs").glob("*.epoch"), key=lambda path: int(path.stem))
-    records = [
-        codec.decode(BlobKind.EPOCH, path.read_bytes(), str(path))["checkpoint"] for path in paths
-    ]
+def _run(parsed: argparse.Namespace) -> int:
+    if is_job_folder(parsed.job, parsed.checkpoint_dir):
+        records = _of_folder(parsed.job, parsed.checkpoint_dir)
+    else:
+        with connect(parsed) as client:
+            jid = find_known_job(client, parsed.job)["jid"]
+            records = client.get(f"/jobs/{jid}/report")["checkpoints"]["history"]
     if parsed.json:
         print(json.dumps(records, indent=1))
         return 0
@@ -40,3 +49,14 @@ def run_checkpoint(parsed: argparse.Namespace) -> int:
             f"{size_text(record['bytes_written']):>9}  {size_text(record['bytes_full']):>9}{savepoint}"
         )
     return 0
+
+
+def _of_folder(job: str, checkpoint_dir: str | None) -> list[dict[str, Any]]:
+    from millpond.runtime.task import codec
+    from millpond.runtime.task.codec import BlobKind
+
+    folder = find_job(job, checkpoint_dir)
+    paths = sorted((folder / "epochs").glob("*.epoch"), key=lambda path: int(path.stem))
+    return [
+        codec.decode(BlobKind.EPOCH, path.read_bytes(), str(path))["checkpoint"] for path in paths
+    ]

@@ -1,26 +1,20 @@
-"""`millpond savepoint ...` and `millpond stop`: savepoints of jobs that another process runs."""
+"""`millpond savepoint ...` and `millpond stop`: savepoints of jobs that run elsewhere."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.jobs import find_job, is_running
-from millpond.cli.texts import size_text, time_text
-from millpond.common import options
-from millpond.common.paths import local_folder
-from millpond.errors import SavepointError
-from millpond.runtime.savepoint_orders import read_answer, request_by_file, withdraw
-from millpond.savepoint.disposal import dispose
-from millpond.savepoint.manifest import Manifest, OperatorEntry
-from millpond.savepoint.reader import SavepointReader
-from millpond.state.evolution import type_text
-from millpond.state.schemas import is_pickled
+from millpond.cli.connection import add_connection_options, connect, find_target
+from millpond.cli.exit_codes import UsageError
+from millpond.cli.job_folders import find_job, is_job_folder, is_running
+from millpond.cli.known_jobs import find_living_job, wait_for_end, wait_for_operation
+from millpond.cli.programs import absolute
+from millpond.cli.progress import Progress
+from millpond.errors import DispatcherError, SavepointError
 
 _POLL_S = 0.1
 _ACTIONS = ("list", "show", "dispose")
@@ -36,171 +30,155 @@ def add_commands(commands: Any) -> None:
             "millpond savepoint list DIR     the savepoints in a folder\n"
             "millpond savepoint show PATH    what is in a savepoint\n"
             "millpond savepoint dispose PATH delete a savepoint\n\n"
-            "JOB is a job's folder, or its name below the folder for checkpoints."
+            "JOB is the id or name of a job of a dispatcher; or a job's folder; or with\n"
+            "--checkpoint-dir a job's name below the folder for checkpoints."
         ),
     )
     savepoint.add_argument("what", metavar="JOB|list|show|dispose")
     savepoint.add_argument("where", nargs="?", metavar="DIR|PATH")
     savepoint.add_argument("--json", action="store_true", help="print JSON")
     _add_job_options(savepoint)
+    savepoint.set_defaults(call=_run_savepoint)
     stop = commands.add_parser(
         "stop",
         help="end a running job with a savepoint",
         description="Take a savepoint of a running job and end the job with it.",
     )
-    stop.add_argument("job", metavar="JOB", help="the job's folder, or its name")
+    stop.add_argument(
+        "job", metavar="JOB", help="id or name of a job of a dispatcher, or a job's folder"
+    )
     stop.add_argument("--savepoint", metavar="DIR", help="folder for the savepoint")
     stop.add_argument(
         "--drain", action="store_true", help="fire all timers and close all windows before"
     )
     stop.add_argument("--json", action="store_true", help="print JSON")
     _add_job_options(stop)
+    stop.set_defaults(call=_run_stop)
 
 
 def _add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-dir",
         metavar="DIR",
-        help=f"folder for checkpoints, if JOB is a name ({options.CHECKPOINT_DIR.key})",
+        help="folder for checkpoints, if JOB is the name of a job that no dispatcher runs "
+        "(execution.checkpointing.dir)",
     )
     parser.add_argument(
         "--timeout", type=float, default=600.0, metavar="S", help="how long to wait (600 s)"
     )
+    add_connection_options(parser)
 
 
-def run_savepoint(parsed: argparse.Namespace) -> int:
+def _run_savepoint(parsed: argparse.Namespace) -> int:
     if parsed.what not in _ACTIONS:
         return _take(parsed, parsed.what, parsed.where, stop=False, drain=False)
     if parsed.where is None:
-        print(f"millpond: savepoint {parsed.what} needs a folder", file=sys.stderr)
-        return 2
-    action = {"list": _list, "show": _show, "dispose": _dispose}[parsed.what]
+        raise UsageError(f"savepoint {parsed.what} needs a folder")
+    if parsed.what == "dispose" and not Path(parsed.where).exists() and find_target(parsed):
+        return _dispose_there(parsed)
+    from millpond.cli import savepoint_files
+    from millpond.common.paths import local_folder
+
+    action = {
+        "list": savepoint_files.list_savepoints,
+        "show": savepoint_files.show_savepoint,
+        "dispose": savepoint_files.dispose_savepoint,
+    }[parsed.what]
     return action(local_folder(parsed.where, "The folder"), parsed.json)
 
 
-def run_stop(parsed: argparse.Namespace) -> int:
+def _run_stop(parsed: argparse.Namespace) -> int:
     return _take(parsed, parsed.job, parsed.savepoint, stop=True, drain=parsed.drain)
-
-
-# --- running jobs ------------------------------------------------------------------------------------
 
 
 def _take(
     parsed: argparse.Namespace, job: str, directory: str | None, stop: bool, drain: bool
 ) -> int:
+    if is_job_folder(job, parsed.checkpoint_dir):
+        path = _take_by_folder(parsed, job, directory, stop, drain)
+    else:
+        path = _take_by_dispatcher(parsed, job, directory, stop, drain)
+    print(json.dumps({"savepoint": path}) if parsed.json else path)
+    return 0
+
+
+# --- jobs of a dispatcher ----------------------------------------------------------------------------
+
+
+def _take_by_dispatcher(
+    parsed: argparse.Namespace, given: str, directory: str | None, stop: bool, drain: bool
+) -> str:
+    directory = None if directory is None else absolute(directory)
+    with connect(parsed) as client:
+        job = find_living_job(client, given)
+        root = f"/jobs/{job['jid']}"
+        if stop:
+            body = {"targetDirectory": directory, "drain": drain}
+            answer = client.post(f"{root}/stop", body)
+        else:
+            body = {"target-directory": directory, "cancel-job": False}
+            answer = client.post(f"{root}/savepoints", body)
+        request = f"{root}/savepoints/{answer['request-id']}"
+        location = wait_for_operation(client, request, "savepoint", parsed.timeout)["location"]
+        if stop:
+            with Progress() as progress:
+                state = wait_for_end(client, job["jid"], parsed.timeout, progress)
+            if state == "FAILED":
+                raise DispatcherError(
+                    f"The savepoint is there ({location}), but then the job failed."
+                )
+    return str(location)
+
+
+def _dispose_there(parsed: argparse.Namespace) -> int:
+    """A folder that this machine does not have may be one of the dispatcher's."""
+    with connect(parsed) as client:
+        answer = client.post("/savepoint-disposal", {"savepoint-path": parsed.where})
+        request = f"/savepoint-disposal/{answer['request-id']}"
+        wait_for_operation(client, request, "disposal", parsed.timeout)
+    print(json.dumps({"disposed": parsed.where}) if parsed.json else f"disposed {parsed.where}")
+    return 0
+
+
+# --- jobs that some process of this machine runs -----------------------------------------------------
+
+
+def _take_by_folder(
+    parsed: argparse.Namespace, job: str, directory: str | None, stop: bool, drain: bool
+) -> str:
+    from millpond.common.paths import local_folder
+
     folder = find_job(job, parsed.checkpoint_dir)
     if not is_running(folder):
         raise SavepointError(f"The job in {folder} is not running, so it cannot take a savepoint.")
     where = None if directory is None else str(local_folder(directory, "The folder for savepoints"))
-    path = _wait_for_savepoint(folder, where, stop, drain, parsed.timeout)
-    print(json.dumps({"savepoint": path}) if parsed.json else path)
-    return 0
+    return _wait_for_savepoint(folder, where, stop, drain, parsed.timeout)
 
 
 def _wait_for_savepoint(
     folder: Path, directory: str | None, stop: bool, drain: bool, timeout_s: float
 ) -> str:
+    from millpond.runtime.savepoint_orders import read_answer, request_by_file, withdraw
+
     order_id = request_by_file(folder, directory, stop, drain)
     started = time.monotonic()
-    progress = sys.stderr.isatty()
-    try:
-        while (answer := read_answer(folder, order_id)) is None:
-            waited = time.monotonic() - started
-            if not is_running(folder):
-                answer = read_answer(folder, order_id)  # it may have come in between
-                if answer is None:
-                    raise SavepointError(f"The job in {folder} ended without a savepoint.")
-                break
-            if waited > timeout_s:
-                raise SavepointError(
-                    f"No savepoint within {timeout_s:.0f} s; the request is withdrawn."
-                )
-            if progress:
-                print(f"\rwaiting for the savepoint ... {waited:.0f} s", end="", file=sys.stderr)
-            time.sleep(_POLL_S)
-    finally:
-        withdraw(folder, order_id)
-        if progress:
-            print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
+    with Progress() as progress:
+        try:
+            while (answer := read_answer(folder, order_id)) is None:
+                waited = time.monotonic() - started
+                if not is_running(folder):
+                    answer = read_answer(folder, order_id)  # it may have come in between
+                    if answer is None:
+                        raise SavepointError(f"The job in {folder} ended without a savepoint.")
+                    break
+                if waited > timeout_s:
+                    raise SavepointError(
+                        f"No savepoint within {timeout_s:.0f} s; the request is withdrawn."
+                    )
+                progress.show(f"waiting for the savepoint ... {waited:.0f} s")
+                time.sleep(_POLL_S)
+        finally:
+            withdraw(folder, order_id)
     if "error" in answer:
         raise SavepointError(answer["error"])
     return answer["path"]
-
-
-# --- savepoints at rest ------------------------------------------------------------------------------
-
-
-def _list(folder: Path, as_json: bool) -> int:
-    if not folder.is_dir():
-        raise SavepointError(f"There is no folder {folder}.")
-    found = []
-    for path in sorted(folder.iterdir()):
-        if not path.name.startswith(".") and (path / "manifest.json").exists():
-            try:
-                found.append(Manifest.read(path))
-            except SavepointError as problem:
-                print(f"millpond: {problem}", file=sys.stderr)
-    found.sort(key=lambda manifest: manifest.created_ms)
-    if as_json:
-        print(json.dumps([_summary(manifest) for manifest in found], indent=1))
-        return 0
-    if not found:
-        print(f"no savepoints in {folder}")
-    for manifest in found:
-        when, size = time_text(manifest.created_ms), size_text(_bytes(manifest))
-        print(f"{manifest.id}  {when}  {size:>9}  {manifest.job_name}")
-    return 0
-
-
-def _summary(manifest: Manifest) -> dict[str, Any]:
-    return {
-        "id": manifest.id,
-        "created": manifest.created_ms,
-        "job": manifest.job_name,
-        "bytes": _bytes(manifest),
-    }
-
-
-def _show(path: Path, as_json: bool) -> int:
-    reader = SavepointReader(path)
-    reader.check()
-    manifest = reader.manifest
-    if as_json:
-        print(json.dumps(asdict(manifest), indent=1))
-        return 0
-    print(f"savepoint    {path}")
-    print(f"job          {manifest.job_name} ({manifest.job_id}), batch {manifest.epoch}")
-    print(f"written      {time_text(manifest.created_ms)} by Millpond {manifest.version}")
-    print(f"size         {size_text(_bytes(manifest))}, all checksums match")
-    print(f"parallelism  {manifest.parallelism}{', drained' if manifest.drained else ''}")
-    print(f"sources      {', '.join(manifest.sources)}")
-    for operator in manifest.operators:
-        _show_operator(operator)
-    return 0
-
-
-def _show_operator(operator: OperatorEntry) -> None:
-    print(f"\noperator '{operator.name}'  uid {operator.uid}")
-    print(f"  {operator.layout}, max parallelism {operator.max_parallelism}")
-    for state in operator.states:
-        types = ", ".join(
-            f"{column} {type_text(schema)}" for column, schema in state.schemas.items()
-        )
-        print(f"  {state.name}  ({state.kind}: {types})")
-        print(f"    {state.keys:,} keys, {state.rows:,} entries, {size_text(state.file.bytes)}")
-        if any(is_pickled(state.schemas.get(column)) for column in ("key", "entry", "value")):
-            print("    has Python pickles: its type is not declared; only Python can read it")
-        if state.biggest:
-            biggest = ", ".join(f"{key} {count:,}" for key, count in state.biggest)
-            print(f"    biggest keys: {biggest}")
-
-
-def _dispose(path: Path, as_json: bool) -> int:
-    dispose(path)
-    print(json.dumps({"disposed": str(path)}) if as_json else f"disposed {path}")
-    return 0
-
-
-def _bytes(manifest: Manifest) -> int:
-    files = [state.file.bytes for own in manifest.operators for state in own.states]
-    return sum(files) + manifest.job_file.bytes

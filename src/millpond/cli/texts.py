@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 
 def size_text(count: float) -> str:
@@ -17,3 +18,26 @@ def size_text(count: float) -> str:
 
 def time_text(time_ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000))
+
+
+def duration_text(duration_ms: int) -> str:
+    """3723000 -> 1h 02m; 65000 -> 1m 05s; 4200 -> 4s."""
+    seconds = max(0, duration_ms) // 1000
+    for larger, unit, smaller, rest in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "m"),
+        (60, "m", 1, "s"),
+    ):
+        if seconds >= larger:
+            return f"{seconds // larger}{unit} {seconds % larger // smaller:02d}{rest}"
+    return f"{seconds}s"
+
+
+def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they need to be; the last one has no trailing space."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

@@ -72,6 +72,7 @@ MASTER_UI = Option(
     "millpond.cluster.master-ui",
     None,
     "address of a standalone Spark master's page, http://HOST:PORT: the dispatcher counts slots there",
+)
 JOB_ID = Option(
     "millpond.job-id",
     None,
@@ -210,6 +211,17 @@ SLOT_IDLE_TIMEOUT_S = Option(
 SPARK_LOG_LEVEL = Option("millpond.spark.log-level", "ERROR", "Spark's own log level on stderr")
 PYTHON_FILES = Option(
     "python.files", None, "comma-separated modules, packages, folders or zips that workers need"
+)
+DYNAMIC_ALLOCATION = Option(
+    "millpond.dynamic-allocation",
+    "off",
+    "on: executors that are idle are given back, and come again when tasks wait; needs a cluster, and "
+    "parallelism.default",
+)
+MIN_EXECUTORS = Option("millpond.dynamic-allocation.min", 1, "executors that are never given back")
+MAX_EXECUTORS = Option("millpond.dynamic-allocation.max", 0, "executors at most; 0: no limit")
+KUBERNETES_IMAGE = Option(
+    "millpond.kubernetes.image", None, "image of the executors, if the master is k8s://"
 )
 RUNTIME_MODE = Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH or AUTOMATIC")
 AUTO_UIDS = Option(

@@ -28,6 +28,7 @@ from millpond.datastream.functions import SourceFunction
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import MissingMethods
 from millpond.plan.graph import Edge, Exchange, Node, OperatorKind, StreamGraph
+from millpond.plan.preview import current_preview
 
 SETTINGS_VARIABLE = "MILLPOND_SETTINGS"
 DEFAULTS_VARIABLE = "MILLPOND_DEFAULTS"
@@ -187,7 +188,9 @@ class StreamExecutionEnvironment(MissingMethods):
     def execute_async(self, job_name: str | None = None) -> JobClient:
         from millpond.runtime.jobs import submit
 
-        return submit(self._next_graph(), self._configuration, self._config, job_name)
+        graph = self._next_graph()
+        self._preview(graph, job_name)
+        return submit(graph, self._configuration, self._config, job_name)
 
     def get_execution_plan(self) -> str:
         """The plan of the next job as JSON, with Flink's field names."""
@@ -206,6 +209,21 @@ class StreamExecutionEnvironment(MissingMethods):
         graph = self._pending_graph()
         plan = plan_job(graph, self._configuration, self._config, None)
         return draw(graph, plan, self._chaining)
+
+    def _preview(self, graph: StreamGraph, job_name: str | None) -> None:
+        """Leaves the program if only its plan is wanted (`millpond info app.py`)."""
+        preview = current_preview()
+        if preview is None:
+            return
+        from millpond.plan.explain import draw, to_json
+        from millpond.runtime.jobs import plan_job
+
+        direct = options.EXECUTOR.read(self._configuration) == "direct"
+        if not direct and not self._config.get_parallelism():
+            master = options.MASTER.read(self._configuration)
+            self._config.set_parallelism(preview.parallelism(master))
+        plan = plan_job(graph, self._configuration, self._config, job_name)
+        preview.take(to_json(graph, plan, self._chaining), draw(graph, plan, self._chaining))
 
     def close(self) -> None:
         """Forget the program's streams. Spark keeps running for the next environment."""
@@ -227,6 +245,7 @@ class StreamExecutionEnvironment(MissingMethods):
 
         graph = self._graph.select(lambda node: node is sink)
         self._executed.add(sink.id)
+        self._preview(graph, job_name)
         iterator = submit_and_collect(graph, self._configuration, self._config, job_name)
         if limit is None:
             return iterator

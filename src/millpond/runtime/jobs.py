@@ -376,7 +376,7 @@ def _executors(
         from millpond.runtime.spark.executor import SparkExecutors
         from millpond.runtime.spark.session import get_session, ship_python_files
 
-        session = get_session(configuration)
+        session = get_session(configuration, plan.parallelism)
         ship_python_files(session, configuration)
         return SparkExecutors(plan, configuration, session, collect)
     raise ProgramError(f"{options.EXECUTOR.key} must be spark or direct, not '{kind}'.")

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 
 _SHARE_OF_MEMORY = 0.7
+_CONTAINER_LIMIT = "/sys/fs/cgroup/memory.max"
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,7 @@ class SlotSettings:
     def memory_limit_mb(self) -> int:
         if self.memory_mb:
             return self.memory_mb
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return int(physical * _SHARE_OF_MEMORY / self.partitions) >> 20
+        return int(_machine_memory() * _SHARE_OF_MEMORY / self.partitions) >> 20
 
     @property
     def folder(self) -> str:
@@ -51,6 +51,17 @@ class SlotSettings:
 
     def path(self, partition: int, suffix: str) -> str:
         return os.path.join(self.folder, f"{partition}.{suffix}")
+
+
+def _machine_memory() -> int:
+    """Bytes. In a container, what the container may have."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open(_CONTAINER_LIMIT) as file:
+            text = file.read().strip()
+    except OSError:
+        return physical
+    return min(physical, int(text)) if text.isdecimal() else physical
 
 
 def base_folder() -> str:

@@ -16,8 +16,9 @@ from typing import IO, Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
-from millpond.errors import SetupError
+from millpond.errors import ProgramError, SetupError
 from millpond.runtime.spark import class_archive
+from millpond.runtime.spark.cluster_managers import manager_settings
 from millpond.runtime.spark.java import find_java
 from millpond.runtime.spark.worker_python import worker_python
 
@@ -67,8 +68,9 @@ _lock = threading.Lock()
 _shipped: dict[str, set[str]] = {}  # application -> files its workers have already
 
 
-def get_session(configuration: Configuration) -> Any:
-    """The running Spark session, or a new one."""
+def get_session(configuration: Configuration, cores: int | None = None) -> Any:
+    """The running Spark session, or a new one. `cores`: how many of a cluster's a new one may take; all by
+    default."""
     with _lock:
         check_spark_version()
         from pyspark import SparkContext
@@ -76,7 +78,9 @@ def get_session(configuration: Configuration) -> Any:
 
         # The active session belongs to a thread; the context to the process.
         running = SparkContext._active_spark_context is not None
-        return SparkSession.builder.getOrCreate() if running else _start_session(configuration)
+        if running:
+            return SparkSession.builder.getOrCreate()
+        return _start_session(configuration, cores)
 
 
 def job_session(session: Any, parallelism: int, kept_batches: int) -> Any:
@@ -107,6 +111,11 @@ def stop_session() -> None:
 
 
 def default_parallelism(configuration: Configuration) -> int:
+    if options.DYNAMIC_ALLOCATION.read_choice(configuration, ("on", "off")) == "on":
+        raise ProgramError(
+            f"With {options.DYNAMIC_ALLOCATION.key}=on the number of cores changes while a job runs, so it "
+            f"is no parallelism: set {options.PARALLELISM.key}."
+        )
     return int(get_session(configuration).sparkContext.defaultParallelism)
 
 
@@ -123,7 +132,7 @@ def check_spark_version() -> None:
         )
 
 
-def _start_session(configuration: Configuration) -> Any:
+def _start_session(configuration: Configuration, cores: int | None) -> Any:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
@@ -152,8 +161,19 @@ def _start_session(configuration: Configuration) -> Any:
     for key in configuration.key_set():
         if key.startswith("spark."):
             conf.set(key, configuration.get_string(key, ""))
+    if master is not None:
+
+        def known(key: str) -> str | None:
+            found: str | None = conf.get(key, None)
+            return found
+
+        for key, value in manager_settings(master, configuration, known, cores).items():
+            conf.set(key, value)
     local = master is not None and master.startswith("local")
-    os.environ["PYSPARK_PYTHON"] = worker_python() if local else sys.executable
+    named = conf.get(
+        "spark.pyspark.python", None
+    )  # where it is elsewhere on the cluster's machines
+    os.environ["PYSPARK_PYTHON"] = worker_python() if local else named or sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if submitted:
         context = SparkContext(conf=conf)

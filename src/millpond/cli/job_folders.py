@@ -7,13 +7,20 @@ import os
 from pathlib import Path
 
 from millpond.errors import CheckpointError
-from millpond.runtime.job_folder import folder_name
+
+
+def is_job_folder(job: str, checkpoint_dir: str | None) -> bool:
+    """Whether JOB on a command line means a folder. Else it is a job that a dispatcher knows."""
+    looks_like_a_path = os.sep in job or job in (".", "..")
+    return checkpoint_dir is not None or looks_like_a_path or (Path(job) / "job.blob").exists()
 
 
 def find_job(job: str, checkpoint_dir: str | None) -> Path:
     """The folder of a job: itself, or by the job's name below a folder for checkpoints."""
     folder = Path(job)
     if checkpoint_dir is not None:
+        from millpond.runtime.job_folder import folder_name
+
         folder = Path(checkpoint_dir) / folder_name(job)
     if not (folder / "job.blob").exists():
         hint = "" if checkpoint_dir else " If it is a job's name, give --checkpoint-dir, too."

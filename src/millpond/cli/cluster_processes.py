@@ -1,0 +1,200 @@
+"""Starts the processes of a cluster one by one, and waits until each answers."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from millpond.cli.cluster_file import (
+    ClusterProcess,
+    ClusterRecord,
+    make_private,
+    remove_cluster,
+    write_cluster,
+)
+from millpond.cli.cluster_stop import end_cluster
+from millpond.cli.connection import Target
+from millpond.cli.processes import identify
+from millpond.cli.progress import Progress
+from millpond.errors import ClusterError, DispatcherError, DispatcherUnreachableError
+
+_POLL_S = 0.1
+_GRACE_S = 10.0
+_LOG_LINES = 20
+_READY = re.compile(r"^millpond dispatcher: (https?://\S+)\s*$", re.MULTILINE)
+T = TypeVar("T")
+
+
+class ClusterStarter:
+    """Use with `with`: if it is left by an exception, also Ctrl-C, everything that was started is ended.
+
+    What runs is written down before it is waited for, so `stop-cluster` finds it if this process dies."""
+
+    def __init__(self, folder: Path, record: ClusterRecord, host: str, timeout_s: float) -> None:
+        self.record = record
+        self._folder = folder
+        self._host = host
+        self._timeout_s = timeout_s
+        self._progress = Progress()
+        self._environment: dict[str, str] = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._spark_environment: dict[str, str] = {}
+        self._page = ""  # the master's
+        self._started: dict[int, subprocess.Popen[bytes]] = {}
+        record.created = time.time_ns() // 1_000_000
+        make_private(folder / "logs")
+        Path(record.storage).mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def start_master(self, port: int, page_port: int) -> str:
+        """The master's URL, when it answers."""
+        from millpond.runtime.spark import daemons
+
+        make_private(self._folder / "spark")
+        settings = make_private(self._folder / "spark" / "conf")
+        scratch = make_private(self._folder / "spark" / "scratch")
+        daemons.write_settings(settings)
+        self._spark_environment = daemons.daemon_environment(self._host, settings, scratch)
+        self._environment["SPARK_CONF_DIR"] = str(settings)  # jobs need the secret, too
+        self._page = f"http://{_in_url(self._host)}:{page_port}"
+        command = daemons.master_command(self._host, port, page_port)
+        master = self._spawn("master", 1, command, self._spark_environment)
+        master.address = self._wait(master, lambda: daemons.master_state(self._page)).url
+        self.record.master = master.address
+        return master.address
+
+    def start_worker(self, number: int, cores: int, memory: str) -> None:
+        """Does not wait for it."""
+        from millpond.runtime.spark import daemons
+
+        folder = make_private(self._folder / "spark" / f"worker-{number}")
+        assert self.record.master is not None
+        command = daemons.worker_command(self.record.master, self._host, cores, memory, folder)
+        self._spawn("worker", number, command, self._spark_environment)
+
+    def start_dispatcher(self, number: int, command: Sequence[str]) -> None:
+        """Does not wait for it."""
+        self._spawn("dispatcher", number, command, self._environment)
+
+    def wait_for_all(self) -> None:
+        """Until dispatchers answer requests, and all workers have come to the master."""
+        for dispatcher in self.record.of("dispatcher"):
+            self._wait_for_dispatcher(dispatcher)
+        workers = self.record.of("worker")
+        for number, worker in enumerate(workers, 1):
+            self._wait(worker, partial(self._has_workers, number))
+        write_cluster(self._folder, self.record)
+
+    def _has_workers(self, expected: int) -> bool:
+        from millpond.runtime.spark import daemons
+
+        state = daemons.master_state(self._page)
+        return state is not None and state.workers >= expected
+
+    def _wait_for_dispatcher(self, process: ClusterProcess) -> None:
+        """One that stands by answers, too: 503, or where the leader is."""
+        process.address = self._wait(process, lambda: _announced(Path(process.log)))
+        target = Target([process.address], self.record.token_file, self.record.ca_file, "started")
+        with target.connect() as client:
+
+            def answers() -> bool:
+                try:
+                    client.get("/overview")
+                except DispatcherUnreachableError:
+                    return False
+                except DispatcherError as problem:
+                    return problem.status == 503
+                return True
+
+            self._wait(process, answers)
+
+    def _spawn(
+        self, role: str, number: int, command: Sequence[str], environment: Mapping[str, str]
+    ) -> ClusterProcess:
+        name = f"{role}-{number}" if role != "master" else role
+        log = self._folder / "logs" / f"{name}.log"
+        if log.exists():
+            os.replace(log, log.with_suffix(".log.1"))
+        opened = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            started = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=opened,
+                stderr=opened,
+                env=dict(environment),
+                cwd=self._folder,
+                start_new_session=True,  # the terminal's Ctrl-C is not for it
+            )
+        finally:
+            os.close(opened)
+        self._started[started.pid] = started
+        identity = identify(started.pid)
+        process = ClusterProcess(
+            role,
+            number,
+            started.pid,
+            identity.started if identity else "",
+            identity.boot if identity else "",
+            str(log),
+        )
+        self.record.processes.append(process)
+        write_cluster(self._folder, self.record)
+        return process
+
+    def _wait(self, process: ClusterProcess, answer: Callable[[], T | None]) -> T:
+        began_s = time.monotonic()
+        while not (found := answer()):
+            waited_s = time.monotonic() - began_s
+            code = self._started[process.pid].poll()
+            if code is not None:
+                raise ClusterError(
+                    f"The {process.title} ended with code {code} instead of starting.{_tail(process)}"
+                )
+            if waited_s > self._timeout_s:
+                raise ClusterError(
+                    f"The {process.title} does not answer after {waited_s:.0f} s.{_tail(process)}"
+                )
+            self._progress.show(f"starting {process.title} ... {waited_s:.0f} s")
+            time.sleep(_POLL_S)
+        return found
+
+    def __enter__(self) -> ClusterStarter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            for _ in end_cluster(self.record, _GRACE_S, self._progress):
+                pass
+            for started in self._started.values():
+                started.wait()
+            remove_cluster(self._folder)
+        for started in self._started.values():
+            # They outlive this process, on purpose; Python would warn that nobody waits for them.
+            started.returncode = 0
+        self._progress.clear()
+
+
+def _announced(log: Path) -> str | None:
+    found = _READY.search(log.read_text(errors="replace"))
+    return found.group(1) if found else None
+
+
+def _tail(process: ClusterProcess) -> str:
+    lines = Path(process.log).read_text(errors="replace").splitlines()[-_LOG_LINES:]
+    shown = "".join(f"\n  {line}" for line in lines)
+    return f" Its log, {process.log}, ends with:{shown}" if lines else f" Its log is {process.log}."
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

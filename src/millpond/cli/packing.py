@@ -1,0 +1,96 @@
+"""Makes one file of a program and what it imports, to be sent to a dispatcher.
+
+A zip has the program as `__main__.py`, as Python itself wants it, and modules at its top.
+"""
+
+from __future__ import annotations
+
+import ast
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from millpond.cli.exit_codes import UsageError
+
+_MAIN = "__main__.py"
+
+
+def pack(program: Path, py_files: Sequence[Path], aside: Path) -> tuple[Path, list[str]]:
+    """What to send, and the names of modules beside the program that go along. Zips are made in `aside`."""
+    if program.suffix in (".zip", ".whl"):
+        if py_files:
+            raise UsageError(f"--py-files: put them into {program.name} instead")
+        return program, []
+    target = aside / f"{program.resolve().stem}.zip"
+    if program.is_dir():
+        if not (program / _MAIN).exists():
+            raise UsageError(f"{program} has no {_MAIN}, so it is no program")
+        _write(target, [(program, PurePosixPath()), *((file, _place(file)) for file in py_files)])
+        return target, []
+    beside = local_modules(program)
+    if not beside and not py_files:
+        return program, []
+    files = [(program, PurePosixPath(_MAIN))]
+    files += [(file, PurePosixPath(file.name)) for file in beside]
+    files += [(file, _place(file)) for file in py_files]
+    _write(target, files)
+    return target, [file.name for file in beside]
+
+
+def local_modules(program: Path) -> list[Path]:
+    """Modules and packages beside a program that it imports, and those that they import."""
+    folder = program.resolve().parent
+    found: dict[Path, None] = {}
+    waiting = [program]
+    while waiting:
+        for name in _imported(waiting.pop()):
+            for module in (folder / name, folder / f"{name}.py"):
+                is_package = module.is_dir() and (module / "__init__.py").exists()
+                if (is_package or module.is_file()) and module != program.resolve():
+                    if module not in found:
+                        found[module] = None
+                        waiting += sorted(module.rglob("*.py")) if is_package else [module]
+                    break
+    return list(found)
+
+
+def _imported(path: Path) -> Iterator[str]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError) as problem:
+        raise UsageError(f"{path} is no Python: {problem}") from None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def _place(file: Path) -> PurePosixPath:
+    """Folders and zips give what is in them."""
+    return PurePosixPath(file.name if file.suffix == ".py" else "")
+
+
+def _write(target: Path, files: Sequence[tuple[Path, PurePosixPath]]) -> None:
+    written: set[str] = set()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
+        for file, place in files:
+            for name, content in _contents(file, place):
+                if name in written:
+                    raise UsageError(f"{file}: there are two of {name} among the files to send")
+                written.add(name)
+                package.writestr(name, content)
+
+
+def _contents(file: Path, place: PurePosixPath) -> Iterator[tuple[str, bytes]]:
+    if file.is_dir():
+        for own in sorted(file.rglob("*")):
+            if own.is_file() and "__pycache__" not in own.parts:
+                yield str(place / own.relative_to(file).as_posix()), own.read_bytes()
+    elif file.suffix in (".zip", ".whl"):
+        with zipfile.ZipFile(file) as package:
+            for name in package.namelist():
+                if not name.endswith("/"):
+                    yield name, package.read(name)
+    else:
+        yield str(place), file.read_bytes()

@@ -1,0 +1,93 @@
+"""`millpond savepoint list|show|dispose`: savepoints at rest, in folders of this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from millpond.cli.texts import size_text, time_text
+from millpond.errors import SavepointError
+from millpond.savepoint.disposal import dispose
+from millpond.savepoint.manifest import Manifest, OperatorEntry
+from millpond.savepoint.reader import SavepointReader
+from millpond.state.evolution import type_text
+from millpond.state.schemas import is_pickled
+
+
+def list_savepoints(folder: Path, as_json: bool) -> int:
+    if not folder.is_dir():
+        raise SavepointError(f"There is no folder {folder}.")
+    found = []
+    for path in sorted(folder.iterdir()):
+        if not path.name.startswith(".") and (path / "manifest.json").exists():
+            try:
+                found.append(Manifest.read(path))
+            except SavepointError as problem:
+                print(f"millpond: {problem}", file=sys.stderr)
+    found.sort(key=lambda manifest: manifest.created_ms)
+    if as_json:
+        print(json.dumps([_summary(manifest) for manifest in found], indent=1))
+        return 0
+    if not found:
+        print(f"no savepoints in {folder}")
+    for manifest in found:
+        when, size = time_text(manifest.created_ms), size_text(_bytes(manifest))
+        print(f"{manifest.id}  {when}  {size:>9}  {manifest.job_name}")
+    return 0
+
+
+def _summary(manifest: Manifest) -> dict[str, Any]:
+    return {
+        "id": manifest.id,
+        "created": manifest.created_ms,
+        "job": manifest.job_name,
+        "bytes": _bytes(manifest),
+    }
+
+
+def show_savepoint(path: Path, as_json: bool) -> int:
+    reader = SavepointReader(path)
+    reader.check()
+    manifest = reader.manifest
+    if as_json:
+        print(json.dumps(asdict(manifest), indent=1))
+        return 0
+    print(f"savepoint    {path}")
+    print(f"job          {manifest.job_name} ({manifest.job_id}), batch {manifest.epoch}")
+    print(f"written      {time_text(manifest.created_ms)} by Millpond {manifest.version}")
+    print(f"size         {size_text(_bytes(manifest))}, all checksums match")
+    print(f"parallelism  {manifest.parallelism}{', drained' if manifest.drained else ''}")
+    print(f"sources      {', '.join(manifest.sources)}")
+    for operator in manifest.operators:
+        _show_operator(operator)
+    return 0
+
+
+def _show_operator(operator: OperatorEntry) -> None:
+    print(f"\noperator '{operator.name}'  uid {operator.uid}")
+    print(f"  {operator.layout}, max parallelism {operator.max_parallelism}")
+    for state in operator.states:
+        types = ", ".join(
+            f"{column} {type_text(schema)}" for column, schema in state.schemas.items()
+        )
+        print(f"  {state.name}  ({state.kind}: {types})")
+        print(f"    {state.keys:,} keys, {state.rows:,} entries, {size_text(state.file.bytes)}")
+        if any(is_pickled(state.schemas.get(column)) for column in ("key", "entry", "value")):
+            print("    has Python pickles: its type is not declared; only Python can read it")
+        if state.biggest:
+            biggest = ", ".join(f"{key} {count:,}" for key, count in state.biggest)
+            print(f"    biggest keys: {biggest}")
+
+
+def dispose_savepoint(path: Path, as_json: bool) -> int:
+    dispose(path)
+    print(json.dumps({"disposed": str(path)}) if as_json else f"disposed {path}")
+    return 0
+
+
+def _bytes(manifest: Manifest) -> int:
+    files = [state.file.bytes for own in manifest.operators for state in own.states]
+    return sum(files) + manifest.job_file.bytes
