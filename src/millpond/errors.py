@@ -14,6 +14,8 @@ MillpondError
  |   +- IncompatibleCheckpointError   the program does not fit what is stored
  |   +- CorruptDataError          a stored file or blob fails its checksum
  |   +- StateLostError            state that is kept in memory only is gone
+ +- LeadershipError           who leads, or which jobs there are, cannot be found out or written
+ |   +- LeadershipLost            ... because this dispatcher does not lead (any more)
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SlotError                 ... because a slot died, hung or could not be started
@@ -49,7 +51,7 @@ class ClusterError(MillpondError):
 
 
 class DispatcherError(MillpondError):
-    """A dispatcher answers, but not with what was asked for."""
+    """A dispatcher cannot do what it was asked for."""
 
     def __init__(self, text: str, status: int = 0) -> None:
         self.status = status  # of HTTP; 0 if there is none
@@ -86,6 +88,14 @@ class CorruptDataError(CheckpointError):
 
 class StateLostError(CheckpointError):
     """State of a job that keeps none but in memory is gone with its slot."""
+
+
+class LeadershipError(MillpondError):
+    """Who of several dispatchers leads, or which jobs there are, cannot be found out or written."""
+
+
+class LeadershipLost(LeadershipError):
+    """This dispatcher does not lead, or does not lead any more: another one may."""
 
 
 class JobExecutionError(MillpondError):

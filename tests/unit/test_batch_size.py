@@ -1,8 +1,17 @@
-"""Batches grow and shrink with the load."""
+"""Batches grow and shrink with the load, with the target, and with the memory that is left (E9)."""
 
 from __future__ import annotations
 
-from millpond.runtime.batch_size import BatchSizer
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.errors import ProgramError
+from millpond.runtime.batch_size import FIRST_WITH_LATENCY, BatchSizer, sizer_of
+from millpond.runtime.jobs import plan_job
+from millpond.testing import direct_environment
 
 
 def run(sizer: BatchSizer, records_per_s: float, batches: int, fixed_ms: float = 400) -> list[int]:
@@ -10,7 +19,8 @@ def run(sizer: BatchSizer, records_per_s: float, batches: int, fixed_ms: float =
     sizes = []
     for _ in range(batches):
         sizes.append(sizer.limit)
-        sizer.took(fixed_ms + sizer.limit / records_per_s * 1000, was_full=True)
+        duration_ms = fixed_ms + sizer.limit / records_per_s * 1000
+        sizer.took(duration_ms, sizer.limit, was_full=True)
     return sizes
 
 
@@ -18,12 +28,12 @@ def test_waiting_input_makes_batches_grow_to_the_target() -> None:
     sizes = run(BatchSizer(10_000_000, 5000), records_per_s=150_000, batches=10)
     assert sizes[0] == 50_000
     assert sizes[1] <= 2_000_000, "not more than fortyfold at once"
-    assert 550_000 < sizes[-1] < 800_000
+    assert 650_000 < sizes[-1] < 720_000
 
 
 def test_slow_job_gets_small_batches() -> None:
     sizes = run(BatchSizer(10_000_000, 5000), records_per_s=500, batches=10)
-    assert 2000 < sizes[-1] < 3000
+    assert 2200 < sizes[-1] < 2400
 
 
 def test_limit_is_never_passed() -> None:
@@ -32,5 +42,108 @@ def test_limit_is_never_passed() -> None:
 
 def test_size_stays_when_nothing_was_waiting() -> None:
     sizer = BatchSizer(10_000_000, 5000)
-    sizer.took(300, was_full=False)
+    sizer.took(300, 50_000, was_full=False)
     assert sizer.limit == 50_000
+
+
+def test_small_batches_do_not_make_the_limit_small() -> None:
+    """What takes longer than the target is the fixed cost: nobody would be helped by fewer records."""
+    sizer = BatchSizer(10_000_000, 100)
+    for records in (3, 1, 0, 2, 7, 0, 5):
+        sizer.took(400 + records, records, was_full=False)
+    assert sizer.limit == 50_000
+
+
+def test_fixed_cost_above_the_target_leaves_room_for_records() -> None:
+    sizes = run(BatchSizer(10_000_000, 200), records_per_s=100_000, batches=30, fixed_ms=400)
+    assert 8_000 < sizes[-1] < 12_000, "a quarter of the fixed cost: 100 ms"
+
+
+@given(
+    target_ms=st.floats(50, 60_000),
+    fixed_share=st.floats(0, 0.75),
+    records_in_target=st.floats(20, 1e6),
+    first=st.integers(1, 2_000_000),
+)
+def test_batches_come_to_take_as_long_as_the_target(
+    target_ms: float, fixed_share: float, records_in_target: float, first: int
+) -> None:
+    """For any cost of a batch and of a record, wherever it starts."""
+    fixed_ms = fixed_share * target_ms
+    sizer = BatchSizer(10_000_000, target_ms, first)
+    sizes = run(sizer, records_in_target / target_ms * 1000, 60, fixed_ms)
+    duration_ms = fixed_ms + sizes[-1] * target_ms / records_in_target
+    one_ms = target_ms / records_in_target
+    assert abs(duration_ms - target_ms) < 0.1 * target_ms + 2 * one_ms
+
+
+@given(
+    st.integers(1, 10_000),
+    st.lists(
+        st.tuples(st.floats(0, 1e7), st.integers(0, 10_000), st.booleans(), st.floats(0, 2)),
+        max_size=60,
+    ),
+)
+def test_limit_is_within_bounds_whatever_happens(maximum: int, batches: list[Any]) -> None:
+    sizer = BatchSizer(maximum, 1000)
+    for duration_ms, records, was_full, memory_share in batches:
+        before = sizer.limit
+        sizer.took(duration_ms, records, was_full, memory_share)
+        assert 1 <= sizer.limit <= maximum
+        if memory_share > 0.8:
+            assert sizer.limit <= max(1, before * 3 // 4)
+        elif not was_full:
+            assert sizer.limit <= before
+
+
+def test_memory_pressure_makes_batches_smaller_though_they_are_fast() -> None:
+    sizer = BatchSizer(10_000_000, 5000)
+    sizer.took(100, 50_000, was_full=True, memory_share=0.81)
+    assert sizer.limit == 37_500
+    sizer.took(100, 37_500, was_full=True, memory_share=0.8)
+    assert sizer.limit > 37_500
+
+
+def test_small_limit_can_grow() -> None:
+    sizer = BatchSizer(1000, 1000, first=1)
+    sizer.took(900, 1, was_full=True)
+    assert sizer.limit == 2
+
+
+def settings_of(**settings: Any) -> dict[str, Any]:
+    environment = direct_environment({k.replace("_", "-"): v for k, v in settings.items()})
+    environment.from_collection([1]).print()
+    graph = environment._pending_graph()
+    return plan_job(graph, environment._configuration, environment.get_config(), None).settings
+
+
+@pytest.mark.parametrize(
+    ("given", "milliseconds"),
+    [
+        ("500", 500),
+        (700, 700),
+        ("500ms", 500),
+        ("2s", 2000),
+        ("1.5 min", 90_000),
+        ("1H", 3_600_000),
+    ],
+)
+def test_target_latency_is_a_time(given: Any, milliseconds: int) -> None:
+    settings = settings_of(**{"millpond.target-latency": given})
+    assert settings["target_latency_ms"] == milliseconds
+
+
+@pytest.mark.parametrize("given", ["soon", "-5", "0", "5 days", ""])
+def test_target_latency_must_be_a_time(given: str) -> None:
+    with pytest.raises(ProgramError, match="such as 500ms or 2s"):
+        settings_of(**{"millpond.target-latency": given})
+
+
+def test_target_latency_is_shared_by_two_batches() -> None:
+    """A record waits for the batch before, and for its own."""
+    settings = settings_of(**{"millpond.target-latency": "2s", "millpond.batch.target-ms": 60_000})
+    sizer = sizer_of(settings)
+    assert sizer.limit == FIRST_WITH_LATENCY
+    sizes = run(sizer, records_per_s=100_000, batches=20, fixed_ms=200)
+    assert 75_000 < sizes[-1] < 85_000, "800 of 1000 ms"
+    assert sizer_of(settings_of()).limit == 50_000

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 from millpond.cli.texts import size_text, time_text
 from millpond.errors import SavepointError
+from millpond.savepoint.disposal import dispose
 from millpond.savepoint.manifest import Manifest, OperatorEntry
 from millpond.savepoint.reader import SavepointReader
 from millpond.state.evolution import type_text
@@ -84,11 +83,7 @@ def _show_operator(operator: OperatorEntry) -> None:
 
 
 def dispose_savepoint(path: Path, as_json: bool) -> int:
-    path = path.resolve()
-    Manifest.read(path)  # nothing else is ever deleted
-    aside = path.with_name(f".{path.name}.disposed")
-    os.rename(path, aside)  # gone at once; what a crash leaves is not taken for a savepoint
-    shutil.rmtree(aside)
+    dispose(path)
     print(json.dumps({"disposed": str(path)}) if as_json else f"disposed {path}")
     return 0
 

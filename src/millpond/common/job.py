@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from millpond.errors import UnsupportedFeatureError
+from millpond.errors import ProgramError, UnsupportedFeatureError
 
 T = TypeVar("T")
 
@@ -20,6 +21,13 @@ class JobID:
 
     def __init__(self, text: str | None = None) -> None:
         self._text = text or uuid.uuid4().hex
+
+    @staticmethod
+    def parse(text: str, where: str) -> JobID:
+        """Raises ProgramError, naming `where` it comes from, if it is no id."""
+        if re.fullmatch("[0-9a-f]{32}", text) is None:
+            raise ProgramError(f"{where} must be 32 hexadecimal digits (0-9, a-f), not '{text}'.")
+        return JobID(text)
 
     def __str__(self) -> str:
         return self._text
@@ -56,15 +64,18 @@ class JobStatus(Enum):
         return self.is_globally_terminal_state() or self is JobStatus.SUSPENDED
 
 
+# INITIALIZING: the program is being read and laid out. FAILING: the job is given up and cleaned up after.
 _ALLOWED_NEXT: dict[JobStatus, set[JobStatus]] = {
-    JobStatus.CREATED: {JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLING},
+    JobStatus.INITIALIZING: {JobStatus.CREATED, JobStatus.FAILING, JobStatus.CANCELLING},
+    JobStatus.CREATED: {JobStatus.RUNNING, JobStatus.FAILING, JobStatus.CANCELLING},
     JobStatus.RUNNING: {
         JobStatus.FINISHED,
-        JobStatus.FAILED,
+        JobStatus.FAILING,
         JobStatus.CANCELLING,
         JobStatus.RESTARTING,
     },
-    JobStatus.RESTARTING: {JobStatus.RUNNING, JobStatus.FAILED, JobStatus.CANCELLING},
+    JobStatus.RESTARTING: {JobStatus.RUNNING, JobStatus.FAILING, JobStatus.CANCELLING},
+    JobStatus.FAILING: {JobStatus.FAILED},
     JobStatus.CANCELLING: {JobStatus.CANCELED, JobStatus.FAILED, JobStatus.FINISHED},
 }
 

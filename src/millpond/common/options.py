@@ -37,6 +37,19 @@ class Option:
             )
         return int(found[1]) * _UNITS[found[2]]
 
+    def read_ms(self, configuration: Configuration) -> int | None:
+        """A time such as 500, 500ms, 2s or 1.5 min; a number alone is in ms. None if it is not set."""
+        if not configuration.contains_key(self.key):
+            return self.default  # type: ignore[no-any-return]
+        text = configuration.get_string(self.key, "")
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|)\s*", text.lower())
+        milliseconds = 0 if found is None else round(float(found[1]) * _TIMES_MS[found[2]])
+        if milliseconds < 1:
+            raise ProgramError(
+                f"The setting '{self.key}' must be a time such as 500ms or 2s, not '{text}'."
+            )
+        return milliseconds
+
     def read_choice(self, configuration: Configuration, choices: tuple[str, ...]) -> str:
         text = str(self.read(configuration)).lower()
         if text not in choices:
@@ -46,6 +59,7 @@ class Option:
         return text
 
 
+_TIMES_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 
 EXECUTOR = Option(
@@ -53,6 +67,16 @@ EXECUTOR = Option(
 )
 MASTER = Option(
     "millpond.master", None, "Spark master; default local[*], or what spark-submit says"
+)
+MASTER_UI = Option(
+    "millpond.cluster.master-ui",
+    None,
+    "address of a standalone Spark master's page, http://HOST:PORT: the dispatcher counts slots there",
+)
+JOB_ID = Option(
+    "millpond.job-id",
+    None,
+    "32 hexadecimal digits: the id of a new job; one that goes on in its folder keeps the id it has there",
 )
 PARALLELISM = Option("parallelism.default", 0, "subtasks per operator; 0: the cluster's cores")
 CHECKPOINT_DIR = Option(
@@ -159,6 +183,12 @@ MAX_BATCH_RECORDS = Option(
 )
 TARGET_BATCH_MS = Option(
     "millpond.batch.target-ms", 10_000, "batches grow up to this duration while input is waiting"
+)
+TARGET_LATENCY = Option(
+    "millpond.target-latency",
+    None,
+    "how late output may be, such as 500ms or 2s: batches are made as large as that allows, and "
+    "millpond.batch.target-ms does not count",
 )
 TRIGGER_INTERVAL_MS = Option(
     "millpond.batch.interval-ms", 0, "least time between the starts of two batches"

@@ -30,18 +30,20 @@ from millpond.missing import MissingMethods
 from millpond.plan.graph import Edge, Exchange, Node, OperatorKind, StreamGraph
 from millpond.plan.preview import current_preview
 
-_SETTINGS_VARIABLE = "MILLPOND_SETTINGS"
+SETTINGS_VARIABLE = "MILLPOND_SETTINGS"
+DEFAULTS_VARIABLE = "MILLPOND_DEFAULTS"
 
 
 class StreamExecutionEnvironment(MissingMethods):
     """Build streams with it, then `execute`. Settings come from the configuration given here, then
-    from `millpond run`'s command line, which is passed on in an environment variable."""
+    from `millpond run`'s command line, which is passed on in an environment variable. What a dispatcher
+    gives by default, in another one, comes before both."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
-        self._configuration = Configuration(configuration)
-        self._configuration.add_all(
-            Configuration.from_dict(json.loads(os.environ.get(_SETTINGS_VARIABLE, "{}")))
-        )
+        self._configuration = _passed_on(DEFAULTS_VARIABLE)
+        if configuration is not None:
+            self._configuration.add_all(configuration)
+        self._configuration.add_all(_passed_on(SETTINGS_VARIABLE))
         self._config = ExecutionConfig(self._configuration)
         self._graph = StreamGraph()
         self._executed: set[int] = set()
@@ -249,3 +251,8 @@ class StreamExecutionEnvironment(MissingMethods):
             return iterator
         with iterator:
             return [value for _, value in zip(range(limit), iterator, strict=False)]
+
+
+def _passed_on(variable: str) -> Configuration:
+    """Settings from an environment variable."""
+    return Configuration.from_dict(json.loads(os.environ.get(variable, "{}")))

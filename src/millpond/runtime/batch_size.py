@@ -1,31 +1,93 @@
-"""How many records a source may give to the next batch.
+"""How many records a source may give to the next batch: its credits (E9).
 
 Every batch has a fixed cost, so when sources have more than they may give, batches grow until they take
 about as long as the target. Then the cost hardly counts, and output is never later than the target by
 much. When sources are empty the size does not matter: a batch starts with what there is.
+
+What a batch costs is taken to be fixed + records * cost of one. Batches of different sizes tell the two
+apart; while all are of one size, a quarter of the target is taken for the fixed part. If that part alone is
+longer than the target, smaller batches would only add to it: then records get a quarter of it on top.
 """
 
 from __future__ import annotations
 
-_FIRST = 50_000
+import math
+from collections import deque
+from typing import Any
+
+FIRST = 50_000
+FIRST_WITH_LATENCY = (
+    1000  # nobody knows yet how slow functions are; a few batches, and it does not matter
+)
 _GROWTH = 40.0
 _SHRINKAGE = 0.25
+_MEMORY_LIMIT = 0.8  # of what a slot may use
+_UNDER_PRESSURE = 0.75
+_TELLING = 0.25  # of the limit: a batch with fewer records says little about it
+_REMEMBERED = 20
+_FADING = 0.8
+_LEAST_SPREAD = 0.05  # of sizes (variance / mean squared), to tell fixed cost from cost per record
+_LEAST_FIT = 0.5  # r squared
+
+
+def sizer_of(settings: dict[str, Any]) -> BatchSizer:
+    """For the settings of a plan. A record waits for the batch before its own, at most, and for its own: so
+    each may take half of the latency that is wanted."""
+    latency_ms = settings["target_latency_ms"]
+    if latency_ms is None:
+        return BatchSizer(settings["max_batch_records"], settings["target_batch_ms"])
+    return BatchSizer(settings["max_batch_records"], latency_ms / 2, FIRST_WITH_LATENCY)
 
 
 class BatchSizer:
-    def __init__(self, max_records: int, target_ms: int) -> None:
+    def __init__(self, max_records: int, target_ms: float, first: int = FIRST) -> None:
         self._max_records = max_records
         self._target_ms = target_ms
-        self._fixed_ms = target_ms / 4  # what a batch takes whatever its size: not more than that
-        self.limit = min(_FIRST, max_records)
+        self._fixed_ms = target_ms / 4
+        self._recent: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)  # (records, ms)
+        self.limit = max(1, min(first, max_records))
 
-    def took(self, duration_ms: float, was_full: bool) -> None:
-        """A batch took so long; `was_full`: more was waiting than it could take."""
-        self._fixed_ms = min(self._fixed_ms, duration_ms * 0.75)
-        for_records_ms = max(duration_ms - self._fixed_ms, 1.0)
-        factor = (self._target_ms - self._fixed_ms) / for_records_ms
-        if factor < 1.0:
-            self.limit = int(self.limit * max(factor, _SHRINKAGE))
-        elif was_full:
-            self.limit = int(self.limit * min(factor, _GROWTH))
-        self.limit = max(1, min(self.limit, self._max_records))
+    def took(
+        self, duration_ms: float, records: int, was_full: bool, memory_share: float = 0.0
+    ) -> None:
+        """A batch with so many records took so long; `was_full`: more was waiting than it could take.
+        `memory_share`: what the fullest slot uses of the memory it may use."""
+        self._recent.append((records, duration_ms))
+        self._learn()
+        limit = self._fitting(duration_ms, records)
+        if memory_share > _MEMORY_LIMIT:
+            limit = min(limit, self.limit * _UNDER_PRESSURE)
+        elif not was_full:
+            limit = min(limit, self.limit)
+        limit = max(self.limit * _SHRINKAGE, min(limit, self.limit * _GROWTH))
+        rounded = math.ceil(limit) if limit > self.limit else int(limit)  # 1 must be able to grow
+        self.limit = max(1, min(rounded, self._max_records))
+
+    def _fitting(self, duration_ms: float, records: int) -> float:
+        """The size with which a batch would have taken as long as it should."""
+        if records < _TELLING * self.limit:
+            return self.limit
+        for_records_ms = max(duration_ms - self._fixed_ms, 0.1 * duration_ms, 0.01)
+        budget_ms = max(self._target_ms - self._fixed_ms, self._fixed_ms / 4)
+        factor = budget_ms / for_records_ms
+        # Near the target most of the difference is chance: go half of the way.
+        return records * (factor**0.5 if 0.5 < factor < 2.0 else factor)
+
+    def _learn(self) -> None:
+        """A line through the recent batches, newer ones counting more."""
+        total = mean_n = mean_ms = 0.0
+        weight = 1.0
+        weighted = []
+        for records, duration_ms in reversed(self._recent):
+            weighted.append((weight, records, duration_ms))
+            total += weight
+            mean_n += weight * records
+            mean_ms += weight * duration_ms
+            weight *= _FADING
+        mean_n, mean_ms = mean_n / total, mean_ms / total
+        var_n = sum(w * (n - mean_n) ** 2 for w, n, _ in weighted) / total
+        var_ms = sum(w * (ms - mean_ms) ** 2 for w, _, ms in weighted) / total
+        both = sum(w * (n - mean_n) * (ms - mean_ms) for w, n, ms in weighted) / total
+        if var_n > _LEAST_SPREAD * mean_n**2 and both > 0 and both**2 > _LEAST_FIT * var_n * var_ms:
+            self._fixed_ms = max(0.0, mean_ms - both / var_n * mean_n)
+        self._fixed_ms = min(self._fixed_ms, 0.9 * mean_ms)

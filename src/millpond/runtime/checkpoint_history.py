@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,8 @@ _REMEMBERED = 100
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """One batch. `bytes_written`: of state, by this checkpoint alone; `bytes_full`: of all logs after it."""
+    """One batch. `bytes_written`: of state, by this checkpoint alone; `bytes_full`: of all logs after it;
+    `records`: how many the batch has read."""
 
     id: int
     started_ms: int
@@ -19,28 +21,48 @@ class CheckpointRecord:
     bytes_written: int
     bytes_full: int
     is_savepoint: bool
+    records: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
 class CheckpointHistory:
+    """`completed`: since the job began; `restored` and `failed`: since its process did."""
+
     def __init__(self) -> None:
         self.records: deque[CheckpointRecord] = deque(maxlen=_REMEMBERED)
         self.log_bytes: dict[tuple[int, int], int] = {}  # (task, key group) -> size of its log
+        self.completed = 0
+        self.restored = 0
+        self.failed = 0
         self._written = 0
 
     def begin(self) -> CheckpointHistory:
         self._written = 0
         return self
 
+    def back_to(self, epoch: int, log_bytes: Mapping[tuple[int, int], int]) -> None:
+        """Batches after `epoch` do not count; they run again."""
+        while self.records and self.records[-1].id > epoch:
+            self.records.pop()
+        self.completed = epoch + 1
+        self.log_bytes = dict(log_bytes)
+
     def add(self, task: int, key_group: int, bytes_written: int, bytes_full: int) -> None:
         """What a key group reports that has changed."""
         self._written += bytes_written
         self.log_bytes[task, key_group] = bytes_full
 
+    def state_bytes(self) -> dict[int, int]:
+        """Of each task that has state."""
+        result: dict[int, int] = {}
+        for (task, _), size in self.log_bytes.items():
+            result[task] = result.get(task, 0) + size
+        return result
+
     def complete(
-        self, epoch: int, started_ms: int, ended_ms: int, is_savepoint: bool
+        self, epoch: int, started_ms: int, ended_ms: int, is_savepoint: bool, records: int = 0
     ) -> CheckpointRecord:
         record = CheckpointRecord(
             epoch,
@@ -49,6 +71,8 @@ class CheckpointHistory:
             self._written,
             sum(self.log_bytes.values()),
             is_savepoint,
+            records,
         )
         self.records.append(record)
+        self.completed = epoch + 1
         return record

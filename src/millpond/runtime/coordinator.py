@@ -18,21 +18,19 @@ from millpond.datastream.connectors.base import SplitEnumerator
 from millpond.errors import IncompatibleCheckpointError, JobCancelledError, ProgramError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.alignment import Alignment
-from millpond.runtime.batch_size import BatchSizer
-from millpond.runtime.checkpoint_history import CheckpointHistory
+from millpond.runtime.batch_size import sizer_of
 from millpond.runtime.job_folder import JobFolder
+from millpond.runtime.job_record import JobRecord
 from millpond.runtime.job_state import JobState
+from millpond.runtime.messages import Messages
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.savepoint_orders import SavepointOrder
-from millpond.runtime.task import codec
 from millpond.runtime.task.batch import LanePlan, SplitPlan
-from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Row, SplitEnd, Start
 from millpond.runtime.task.metric_group import TaskMetrics, combine
 from millpond.runtime.task.task_valve import advance
-from millpond.savepoint.parts import Part
 from millpond.savepoint.reader import SavepointReader
 
 _IDLE_POLL_S = 0.5
@@ -40,7 +38,8 @@ _log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """`clock_ms` gives processing time; it is read once per batch and written into its plan."""
+    """`clock_ms` gives processing time; it is read once per batch and written into its plan. `record` is
+    that of the job, if other attempts have written to it already."""
 
     def __init__(
         self,
@@ -48,17 +47,17 @@ class Coordinator:
         folder: JobFolder | None,
         output: OutputDelivery,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        record: JobRecord | None = None,
     ) -> None:
         self._plan = plan
+        self.record = record or JobRecord(plan)
+        self._statistics = self.record.statistics
         self._folder = folder
         self._output = output
         self._clock_ms = clock_ms
         self._alignment = Alignment(plan)
-        self._size = BatchSizer(
-            plan.settings["max_batch_records"], plan.settings["target_batch_ms"]
-        )
-        self._started_s = 0.0
-        self._was_waiting = False
+        self._size = sizer_of(plan.settings)
+        self._statistics.set_credits(self._size.limit)
         self._interval_ms: int = plan.settings["trigger_interval_ms"]
         self._min_pause_ms: int = plan.settings["min_pause_ms"]
         self._completed_ms = 0
@@ -73,9 +72,11 @@ class Coordinator:
         self._enumerators: dict[int, SplitEnumerator] = {}
         self._ended: dict[int, list[bool]] = {}
         self._initial = JobState.initial(plan)
-        self.checkpoints = CheckpointHistory()
+        self.checkpoints = self.record.checkpoints
         folder_path = None if folder is None else folder.path
-        self.savepoints = SavepointDesk(plan, folder_path, self._wake.set)
+        self.savepoints = SavepointDesk(
+            plan, folder_path, self._wake.set, self.record.savepoint_is_there
+        )
         self._order: SavepointOrder | None = None  # of the batch that runs
         self.stopped = (
             False  # by a savepoint, or at the end of the input; there is no further batch
@@ -88,7 +89,6 @@ class Coordinator:
     def _reset(self) -> None:
         """As before the first batch."""
         initial = self._initial
-        self.checkpoints.log_bytes = {}
         self._saved = {split: dict(saved) for split, saved in initial.saved.items()}
         self._starts = dict(initial.starts)
         self._channels = {origin: list(own) for origin, own in initial.channels.items()}
@@ -114,6 +114,9 @@ class Coordinator:
         if self._folder is not None:
             self._last_epoch = self._folder.last_epoch()
             self._load_epoch(self._last_epoch)
+        if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
+            self.checkpoints.restored += 1
+        if self._folder is not None:
             # The batch after that one may be planned already; what it reads has been handed out.
             plans = [self._folder.read_plan(self._last_epoch + i) for i in (0, 1)]
             newest = plans[1] or plans[0]
@@ -161,6 +164,8 @@ class Coordinator:
         """What batch `epoch` left behind; -1: nothing yet."""
         self._reset()
         if epoch < 0:
+            self.checkpoints.back_to(epoch, {})
+            self._statistics.restore({})
             return
         assert self._folder is not None
         left = self._folder.read_epoch(epoch)
@@ -179,7 +184,8 @@ class Coordinator:
         self._wakeup_ms = left["wakeup_ms"]
         self.metrics.update(left["metrics"])
         self._prepared = left["prepared"]
-        self.checkpoints.log_bytes = dict(left.get("log_bytes", {}))
+        self.checkpoints.back_to(epoch, left.get("log_bytes", {}))
+        self._statistics.restore(left.get("statistics", {}))
         self.finished = left["finished"]
 
     def _take_positions(self, plan: dict[str, Any]) -> None:
@@ -193,6 +199,10 @@ class Coordinator:
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
         self._recover_output(self._last_epoch)
+        done = self._statistics.batch_is_committed()
+        if done is not None:
+            self._size.took(done.duration_ms, done.records, done.was_waiting, done.memory_share)
+            self._statistics.set_credits(self._size.limit)
         self.savepoints.write_what_is_done()
 
     def _recover_output(self, epoch: int) -> None:
@@ -254,9 +264,10 @@ class Coordinator:
             self.planned_time_ms = planned["time_ms"]
             self.is_last_batch = self._all_ended()
             self._announce_splits()
+            self._statistics.batch_begins()
             return None
         reads = self._await_work()
-        self._started_s = time.monotonic()
+        self._statistics.batch_begins()
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
         self._ended = {source: e.ended() for source, e in self._enumerators.items()}
@@ -308,7 +319,6 @@ class Coordinator:
 
     def _await_work(self) -> dict[tuple[int, int], list[Any]]:
         """Block until a source has something, a timer is due, everything has ended, or cancel."""
-        self._was_waiting = True
         while True:
             self._wake.clear()
             if self._cancelled.is_set():
@@ -327,6 +337,7 @@ class Coordinator:
                         continue
                     for work in enumerator.poll(self._size.limit):
                         reads.setdefault((source, work.split), []).append(work.arguments)
+                self._statistics.note_backlog(e.backlog() for e in self._enumerators.values())
                 ended = {source: e.ended() for source, e in self._enumerators.items()}
                 due = self._wakeup_ms is not None and now_ms >= self._wakeup_ms
                 asked = self.savepoints.orders.is_waiting()
@@ -338,7 +349,6 @@ class Coordinator:
                 )
                 if reads or due or asked or self._newly_ended(ended) or self._stops_now:
                     return reads
-            self._was_waiting = False
             self._wake.wait(self._pause_s(now_ms, pause_ms))
 
     def _newest_time(self) -> int | None:
@@ -401,46 +411,31 @@ class Coordinator:
 
         Steps: 1. collect what tasks and sinks report, 2. advance all clocks, 3. print and collect,
         4. write the epoch. Two-phase sinks commit after Spark has committed (`commit_output`)."""
-        ends: list[SplitEnd] = []
-        prepared: list[tuple[int, int, Any]] = []
-        wakeups: list[int] = []
-        parts: list[Part] = []
-        unions: dict[int, dict[int, bytes]] = {}
-        statistics = self.checkpoints.begin()
-        for _, _, blob in rows:
-            if codec.kind_of(blob) != BlobKind.META:
-                continue
-            meta = codec.decode(BlobKind.META, blob)
-            ends.extend(SplitEnd(*end) for end in meta.get("ends", ()))
-            prepared.extend(meta.get("prepared", ()))
-            self._saved.update(meta.get("splits", {}))
-            combine(self.metrics, meta.get("metrics", {}))
-            if "state" in meta:
-                statistics.add(*meta["state"])
-            if "unions" in meta:
-                task, subtask, lists = meta["unions"]
-                unions.setdefault(task, {})[subtask] = lists
-            if meta.get("part") is not None:
-                parts.append(meta["part"])
-            if meta.get("wakeup_ms") is not None:
-                wakeups.append(meta["wakeup_ms"])
-        if self._started_s:
-            self._size.took((time.monotonic() - self._started_s) * 1000, self._was_waiting)
-        self._advance_clocks(sorted(ends))
-        for task, lists in unions.items():
+        told = Messages.of(rows)
+        self._saved.update(told.splits)
+        for metrics in told.metrics:
+            combine(self.metrics, metrics)
+        checkpoint = self.checkpoints.begin()
+        for state in told.states:
+            checkpoint.add(*state)
+        self._advance_clocks(sorted(told.ends))
+        for task, lists in told.unions.items():
             self._keep_unions(epoch, task, lists)
-        self._wakeup_ms = min(wakeups, default=None)
-        self._prepared = prepared
+        self._wakeup_ms = min(told.wakeups, default=None)
+        self._prepared = told.prepared
         self._output.show(epoch, rows)
+        records = self._statistics.batch_completes(
+            told.works, self._watermarks(), checkpoint.state_bytes()
+        )
         self.finished = self._all_ended()
         self._last_epoch = epoch
         self._completed_ms = self._clock_ms()
         record = self.checkpoints.complete(
-            epoch, self.planned_time_ms, self._completed_ms, self._order is not None
+            epoch, self.planned_time_ms, self._completed_ms, self._order is not None, records
         )
         if self._order is not None:
             self.stopped = self._order.stop
-            self.savepoints.batch_done(self._order, self._job_state(), epoch, parts)
+            self.savepoints.batch_done(self._order, self._job_state(), epoch, told.parts)
             self._order = None  # its batch is complete
         if self._stops_now and self._stops_at_end:
             self.stopped = True
@@ -453,11 +448,12 @@ class Coordinator:
                     "starts": {task: tuple(start) for task, start in self._starts.items()},
                     "wakeup_ms": self._wakeup_ms,
                     "metrics": self.metrics,
-                    "prepared": prepared,
+                    "prepared": told.prepared,
                     "finished": self.finished,
                     "checkpoint": record.to_dict(),
                     "log_bytes": self.checkpoints.log_bytes,
-                    "parts": parts,
+                    "parts": told.parts,
+                    "statistics": self._statistics.totals(),
                 },
             )
             self._folder.drop_batches_before(epoch)
@@ -496,3 +492,15 @@ class Coordinator:
         for end in ends:
             channels = self._channels[end.origin]
             channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)
+
+    def _watermarks(self) -> dict[int, int | None]:
+        """Of each task: its clock; of a head: how far the slowest active split of its assigner has come."""
+        found = {task: start.clock for task, start in self._starts.items()}
+        for head in self._plan.heads:
+            found[head.id] = max(_slowest(self._channels[origin]) for origin in head.origins)
+        return {task: None if at == MIN_TIMESTAMP else at for task, at in found.items()}
+
+
+def _slowest(splits: list[tuple[int, bool]]) -> int:
+    active = [watermark for watermark, is_active in splits if is_active]
+    return min(active or [watermark for watermark, _ in splits])

@@ -19,7 +19,6 @@ from millpond.common.job import (
     JobExecutionResult,
     JobID,
     JobStatus,
-    check_transition,
 )
 from millpond.datastream.connectors.base import TwoPhaseSink
 from millpond.datastream.data_stream import CloseableIterator
@@ -34,12 +33,22 @@ from millpond.plan.graph import OperatorKind, StreamGraph
 from millpond.plan.physical import JobPlan, build_plan
 from millpond.plan.validate import validate
 from millpond.runtime.checkpoint_history import CheckpointHistory
+from millpond.runtime.job_life import JobLife
+from millpond.runtime.job_record import JobRecord
+from millpond.runtime.report import JobFacts, build_report
 from millpond.runtime.savepoint_desk import SavepointDesk
+from millpond.runtime.task.key_groups import default_max_parallelism
 from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima
 from millpond.state.backends import backend_settings
 
 Collect = Callable[[list[Any]], None]
 DEFAULT_JOB_NAME = "Millpond Streaming Job"
+# Called by `submit` with every job of this process, before it starts.
+listeners: list[Callable[[RunningJob], None]] = []
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Executor(Protocol):
@@ -58,6 +67,15 @@ class Executor(Protocol):
 
 class ExecutorFactory(Protocol):
     """Makes the attempts at one job and keeps what outlives them."""
+
+    @property
+    def record(self) -> JobRecord: ...
+
+    def job_folder(self) -> str | None:
+        """Where the job's durable state is; None if it has none, or not yet."""
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The `executors` of the job report. May be asked often, and by any thread."""
 
     def attempt(self, number: int) -> Executor: ...
 
@@ -90,9 +108,10 @@ def plan_job(
         "frame_records": options.FRAME_RECORDS.read(configuration),
         "max_batch_records": options.MAX_BATCH_RECORDS.read(configuration),
         "target_batch_ms": options.TARGET_BATCH_MS.read(configuration),
+        "target_latency_ms": options.TARGET_LATENCY.read_ms(configuration),
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
-        "job_id": JobID().__str__(),
+        "job_id": str(_job_id(configuration)),
         "checkpoint_timeout_ms": options.CHECKPOINT_TIMEOUT_MS.read(configuration),
         "stop_at_end": options.STOP_AT_END.read(configuration),
         "advance_at_end": options.ADVANCE_AT_END.read(configuration),
@@ -108,6 +127,11 @@ def plan_job(
         if isinstance(sink.function, TwoPhaseSink):
             sink.function.validate()
     return plan
+
+
+def _job_id(configuration: Configuration) -> JobID:
+    given = options.JOB_ID.read(configuration)
+    return JobID() if given is None else JobID.parse(given, options.JOB_ID.key)
 
 
 def default_parallelism(configuration: Configuration) -> int:
@@ -133,11 +157,25 @@ def _is_batch(graph: StreamGraph, configuration: Configuration) -> bool:
 class RunningJob(JobClient):
     """A job and the thread that runs it. Its states and their order are in `common/job.py`."""
 
-    def __init__(self, plan: JobPlan, executors: ExecutorFactory, config: ExecutionConfig) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        executors: ExecutorFactory,
+        config: ExecutionConfig,
+        settings: dict[str, str],
+        began_ms: int,
+    ) -> None:
         self._plan = plan
         self._executors = executors
         self._restart_strategy = config.get_restart_strategy()
-        self._status = JobStatus.CREATED
+        maximum = config.get_max_parallelism()
+        self._facts = JobFacts(
+            settings,
+            self._restart_strategy.get_description(),
+            maximum if maximum > 0 else default_max_parallelism(plan.parallelism),
+        )
+        self._life = JobLife(began_ms, now_ms)
+        self._life.go(JobStatus.CREATED)
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
         self._executor: Executor | None = None
@@ -163,12 +201,14 @@ class RunningJob(JobClient):
                 self._finish(JobStatus.CANCELED, cancelled)
                 return
             except BaseException as problem:  # never leave a waiter hanging
+                self._note_failure(problem)
                 if timeouts.tolerates(problem) and self._set_status(JobStatus.RESTARTING):
                     continue
-                failures_ms.append(time.time_ns() // 1_000_000)
+                failures_ms.append(now_ms())
                 delay_ms = self._restart_strategy.next_delay_ms(failures_ms)
-                retry = delay_ms is not None and self._set_status(JobStatus.RESTARTING)
-                if not retry or isinstance(problem, CheckpointError):
+                hopeless = delay_ms is None or isinstance(problem, CheckpointError)
+                if hopeless or not self._set_status(JobStatus.RESTARTING):
+                    self._set_status(JobStatus.FAILING)
                     self._finish(JobStatus.FAILED, problem)
                     return
                 assert delay_ms is not None
@@ -177,6 +217,7 @@ class RunningJob(JobClient):
     def _attempt(self, number: int) -> None:
         if not self._set_status(JobStatus.RUNNING):
             raise JobCancelledError("The job was cancelled.")
+        self._life.attempt = number
         executor = self._executors.attempt(number)
         with self._lock:
             self._executor = executor
@@ -187,12 +228,19 @@ class RunningJob(JobClient):
             executor.run()
         finally:
             self._metrics = executor.metrics()
+            self._executors.record.attempt_ends()
+
+    def _note_failure(self, problem: BaseException) -> None:
+        with self._lock:
+            self._life.failed(problem)
 
     def _finish(self, status: JobStatus, problem: BaseException | None) -> None:
         try:
             self._executors.close(status)
         except Exception as close_problem:
+            self._note_failure(close_problem)
             status, problem = JobStatus.FAILED, problem or close_problem
+            self._set_status(JobStatus.FAILING)
         if status is JobStatus.CANCELED:
             self._set_status(JobStatus.CANCELLING)
         self._set_status(status)
@@ -208,14 +256,13 @@ class RunningJob(JobClient):
     def _set_status(self, status: JobStatus) -> bool:
         """False if a cancelled job would start anew."""
         with self._lock:
-            if status is self._status:
+            if status is self._life.status:
                 return True
-            if self._status is JobStatus.CANCELLING and not status.is_terminal_state():
+            if self._life.status is JobStatus.CANCELLING and not status.is_terminal_state():
                 return False
             if self._cancelled.is_set() and status is JobStatus.RUNNING:
                 return False
-            check_transition(self._status, status)
-            self._status = status
+            self._life.go(status)
             return True
 
     def get_job_id(self) -> JobID:
@@ -223,13 +270,13 @@ class RunningJob(JobClient):
         return JobID(self._plan.settings["job_id"])
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
-        return CompletableFuture.completed(self._status)
+        return CompletableFuture.completed(self._life.status)
 
     def cancel(self) -> CompletableFuture[None]:
         with self._lock:
             self._cancelled.set()
-            if self._status in (JobStatus.RUNNING, JobStatus.RESTARTING):
-                self._status = JobStatus.CANCELLING
+            if self._life.status in (JobStatus.RUNNING, JobStatus.RESTARTING):
+                self._life.go(JobStatus.CANCELLING)
             if self._executor is not None:
                 self._executor.cancel()
         ended: Future[None] = Future()
@@ -250,7 +297,7 @@ class RunningJob(JobClient):
         self, directory: str | None, stop: bool = False, drain: bool = False
     ) -> CompletableFuture[str]:
         self._begun.wait()
-        executor, status = self._executor, self._status
+        executor, status = self._executor, self._life.status
         if executor is None or status.is_terminal_state():
             raise SavepointError(f"The job is {status.name}; there is nothing to save.")
         return CompletableFuture(executor.savepoints().ask(directory, stop, drain))
@@ -266,6 +313,21 @@ class RunningJob(JobClient):
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         return CompletableFuture(self._result)
+
+    def report(self) -> dict[str, Any]:
+        """The job as it is now, for JSON: docs/job-report.md. Any thread may ask, at any time, and often."""
+        with self._lock:
+            life, executor = self._life.copy(), self._executor
+        return build_report(
+            self._plan,
+            self._facts,
+            life,
+            self._executors.record,
+            dict(self._metrics if executor is None else executor.metrics()),
+            self._executors.job_folder(),
+            self._executors.workers(),
+            now_ms(),
+        )
 
 
 class _Timeouts:
@@ -293,8 +355,13 @@ def submit(
     collect: Collect | None = None,
 ) -> RunningJob:
     """Start a job. Everything that is wrong with the program is raised here, before it runs."""
+    began_ms = now_ms()
     plan = plan_job(graph, configuration, config, job_name)
-    return RunningJob(plan, _executors(plan, configuration, collect), config).start()
+    executors = _executors(plan, configuration, collect)
+    job = RunningJob(plan, executors, config, configuration.to_dict(), began_ms)
+    for listener in list(listeners):
+        listener(job)
+    return job.start()
 
 
 def _executors(

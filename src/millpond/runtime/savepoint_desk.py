@@ -35,11 +35,19 @@ class _Done:
 
 
 class SavepointDesk:
-    """A savepoint that does not end the job is put together in a thread, while the job goes on."""
+    """A savepoint that does not end the job is put together in a thread, while the job goes on. `is_there` is
+    called with the path of one that is complete, when that was, and how long it took, in ms."""
 
-    def __init__(self, plan: JobPlan, job_folder: Path | None, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        plan: JobPlan,
+        job_folder: Path | None,
+        wake: Callable[[], None],
+        is_there: Callable[[str, int, int], None] = lambda path, created_ms, duration_ms: None,
+    ) -> None:
         self._plan = plan
         self._wake = wake
+        self._is_there = is_there
         directory = plan.settings.get("savepoint_dir")
         self.orders = SavepointOrders(job_folder, plan.settings["job_id"], directory)
         self._done: list[_Done] = []
@@ -93,6 +101,9 @@ class SavepointDesk:
                 order.drain,
             )
             fault_points.reach("driver after savepoint")
+            ended_ms = time.time_ns() // 1_000_000
+            began_ms = done.state["time_ms"]  # when its batch was planned
+            self._is_there(str(order.target), ended_ms, max(0, ended_ms - began_ms))
         except Exception as failure:
             shutil.rmtree(order.staging, ignore_errors=True)
             _log.warning("Savepoint %s failed: %s", order.target, failure)

@@ -178,15 +178,26 @@ class SavepointOrders:
         (self._folder / f"{order_id}.json").unlink(missing_ok=True)
 
 
-def request_by_file(job_folder: Path, directory: str | None, stop: bool, drain: bool) -> str:
+def request_by_file(
+    job_folder: Path,
+    directory: str | None,
+    stop: bool,
+    drain: bool,
+    order_id: str | None = None,
+) -> str:
     """Ask a job that another process runs; the id under which the answer comes."""
     folder = job_folder / REQUESTS
     folder.mkdir(mode=0o700, exist_ok=True)
-    order_id = uuid.uuid4().hex
+    order_id = order_id or uuid.uuid4().hex
     aside = folder / f".{order_id}"
     aside.write_text(json.dumps({"directory": directory, "stop": stop, "drain": drain}))
     os.replace(aside, folder / f"{order_id}.json")
     return order_id
+
+
+def is_requested(job_folder: Path, order_id: str) -> bool:
+    """True if it was asked for and is not answered."""
+    return (job_folder / REQUESTS / f"{order_id}.json").exists()
 
 
 def read_answer(job_folder: Path, order_id: str) -> dict[str, str] | None:

@@ -67,6 +67,11 @@ class SplitEnumerator(ABC):
         """Asked when `poll` has given nothing: True if that is all there is for now."""
         return all(self.ended())
 
+    def backlog(self) -> int | None:
+        """How many records are there that were not handed out, as the last `poll` has found it: exact, or the
+        best estimate; None if nobody knows. Must not wait for anything."""
+        return None
+
     def next_poll_in_ms(self) -> int | None:
         """When to poll again if nothing announces itself by `available`; None: only then."""
         return None

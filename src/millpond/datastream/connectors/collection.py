@@ -47,6 +47,9 @@ class ListEnumerator(SplitEnumerator):
     def ended(self) -> list[bool]:
         return [self._next >= len(self._records)]
 
+    def backlog(self) -> int:
+        return max(0, len(self._records) - self._next)
+
 
 class CollectionSource(Source):
     """The elements of a Python list, in order. The program must give the same list again if it is
@@ -104,6 +107,9 @@ class _RangeEnumerator(SplitEnumerator):
 
     def ended(self) -> list[bool]:
         return [first >= end for first, end in self._ranges]
+
+    def backlog(self) -> int:
+        return sum(max(0, end - first) for first, end in self._ranges)
 
 
 class NumberSequenceSource(Source):
@@ -217,6 +223,10 @@ class _FunctionEnumerator(SplitEnumerator):
         # `done` is read first: what was emitted before it is then in the queue for certain.
         done = self._done.is_set() and self._failure is None
         return [done and self._context is not None and self._context.records.empty()]
+
+    def backlog(self) -> int | None:
+        """What the function has emitted; what it is going to emit nobody knows."""
+        return None if self._context is None else self._context.records.qsize()
 
     def close(self) -> None:
         if self._context is not None and not self._done.is_set():

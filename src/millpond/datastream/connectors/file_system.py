@@ -86,6 +86,7 @@ class _FileEnumerator(SplitEnumerator):
         self._excluded = excluded or []
         self._interval_ms = interval_ms
         self._files: list[list[Any]] = []  # [path, bytes handed out, complete]
+        self._sizes: dict[str, int] = {}  # as the last poll has found them
         self._mean_line_bytes: float | None = None
 
     def start(self) -> None:
@@ -157,6 +158,7 @@ class _FileEnumerator(SplitEnumerator):
                 raise
             entry[2] = True  # read to where it was, then removed or renamed
             return int(start)
+        self._sizes[path] = status.st_size
         complete = self._interval_ms is None or self.stops_at_end or self._is_quiet(status)
         if wanted < status.st_size:
             with open(path, "rb") as file:
@@ -199,6 +201,15 @@ class _FileEnumerator(SplitEnumerator):
 
     def caught_up(self) -> bool:
         return self.stops_at_end or all(self.ended())
+
+    def backlog(self) -> int | None:
+        """The bytes that are left, in lines as long as the first ones are."""
+        if self._mean_line_bytes is None:
+            return None
+        left = [
+            self._sizes.get(path, at) - at for path, at, complete in self._files if not complete
+        ]
+        return int(sum(max(0, size) for size in left) / self._mean_line_bytes)
 
     def next_poll_in_ms(self) -> int | None:
         return self._interval_ms

@@ -108,6 +108,10 @@ class _InTurn(SplitEnumerator):
     def caught_up(self) -> bool:
         return self._begun == len(self._all) and self._current.caught_up()
 
+    def backlog(self) -> int | None:
+        """Of the source that is read now; those behind it have not been looked at."""
+        return self._current.backlog()
+
     def next_poll_in_ms(self) -> int | None:
         return self._current.next_poll_in_ms()
 

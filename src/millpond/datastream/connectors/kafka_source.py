@@ -113,6 +113,7 @@ class _KafkaEnumerator(SplitEnumerator):
         self._discovered_s = 0.0
         self._next: dict[KafkaTopicPartition, int] = {}
         self._stops: dict[KafkaTopicPartition, int] | None = None
+        self._ends: dict[KafkaTopicPartition, int] = {}  # up to where the last poll could have read
         self._is_away = False
 
     def start(self) -> None:
@@ -154,6 +155,7 @@ class _KafkaEnumerator(SplitEnumerator):
         share = max(1, max_records // len(partitions))
         for split, own in enumerate(partitions):
             end = ends[own] if self._stops is None else min(ends[own], self._stops.get(own, 0))
+            self._ends[own] = end
             start = self._next[own]
             end = min(end, start + share)
             if end > start and split not in self.paused:
@@ -178,6 +180,11 @@ class _KafkaEnumerator(SplitEnumerator):
 
     def caught_up(self) -> bool:
         return self._stops is not None and all(map(self._is_through, self._next))
+
+    def backlog(self) -> int | None:
+        if not self._ends:
+            return None
+        return sum(max(0, end - self._next[own]) for own, end in self._ends.items())
 
     def next_poll_in_ms(self) -> int | None:
         return _POLL_MS

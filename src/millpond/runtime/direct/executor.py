@@ -6,6 +6,8 @@ Spark, because records and state take the same way through the same code.
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from millpond.errors import ProgramError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.coordinator import Coordinator
+from millpond.runtime.job_record import JobRecord
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.task.batch import LanePlan
@@ -23,6 +26,7 @@ from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.frames import SINK_LEVEL, Row, rows_of_level
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
+from millpond.runtime.task.work_meter import Surroundings
 
 
 def check_ends(plan: JobPlan) -> None:
@@ -49,10 +53,11 @@ class DirectExecutors:
         self._blob: bytes = cloudpickle.dumps(plan)
         self.logs: dict[tuple[int, int], MemoryLogStore] = {}
         output = OutputDelivery(plan, collect)
+        self.record = JobRecord(plan)
         self.coordinator = (
-            Coordinator(plan, None, output)
+            Coordinator(plan, None, output, record=self.record)
             if clock_ms is None
-            else Coordinator(plan, None, output, clock_ms)
+            else Coordinator(plan, None, output, clock_ms, self.record)
         )
         self.epoch = 0
         self.lanes: list[LanePlan] | None = None  # of the batch that is not complete yet
@@ -69,6 +74,13 @@ class DirectExecutors:
     def close(self, status: JobStatus) -> None:
         self.coordinator.close()
 
+    def job_folder(self) -> None:
+        """Everything is in memory."""
+
+    def workers(self) -> list[dict[str, Any]]:
+        place = {"id": "driver", "host": socket.gethostname(), "port": 0}
+        return [{**place, "cores": 1, "memory-bytes": 0, "slots": 1}]
+
 
 class DirectExecutor:
     """One attempt: goes on with the batch at which the one before failed."""
@@ -76,8 +88,9 @@ class DirectExecutor:
     def __init__(self, job: DirectExecutors, plan: JobPlan, blob: bytes, attempt: int) -> None:
         self._job = job
         self._plan = plan
-        self._host = JobHost(blob, attempt)
-        self._sinks = SinkHost(blob)
+        surroundings = Surroundings(time.perf_counter_ns, machine=socket.gethostname())
+        self._host = JobHost(blob, attempt, surroundings=surroundings)
+        self._sinks = SinkHost(blob, surroundings)
 
     def run(self) -> None:
         coordinator = self._job.coordinator
@@ -104,6 +117,8 @@ class DirectExecutor:
         job = self._job
         if job.lanes is None:
             job.lanes = job.coordinator.plan(job.epoch)
+        else:
+            job.record.statistics.batch_begins()
         assert job.lanes is not None
         try:
             rows: list[Row] = []

@@ -48,6 +48,7 @@ from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
+from millpond.runtime.task.work_meter import Surroundings
 
 _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
@@ -109,6 +110,10 @@ class Slot:
         self._ending = False
         self._garbage = IdleCollector()
         self._garbage_waits = False
+        self._memory_share = 0.0
+        self._surroundings = Surroundings(
+            time.perf_counter_ns, lambda: self._memory_share, socket.gethostname()
+        )
         self._host: JobHost | None = None
         self._sinks: SinkHost | None = None
 
@@ -196,8 +201,9 @@ class Slot:
                     attempt,
                     self._settings.state_folder(self._partition),
                     self._memory_limit_mb,
+                    self._surroundings,
                 )
-                self._sinks = SinkHost(bytes(blob))
+                self._sinks = SinkHost(bytes(blob), self._surroundings)
             except ModuleNotFoundError as problem:
                 raise ProgramError(missing_module(problem)) from None
 
@@ -231,6 +237,7 @@ class Slot:
 
     def _check_memory(self) -> None:
         limit_mb, used_mb = self._memory_limit_mb, resident_mb()
+        self._memory_share = used_mb / limit_mb  # goes to the driver with the next counts
         if used_mb > limit_mb:
             raise SlotMemoryError(
                 f"Slot {self._partition} uses {used_mb:.0f} MB, its limit is {limit_mb} MB. Raise "

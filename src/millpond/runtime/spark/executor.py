@@ -37,10 +37,12 @@ from millpond.runtime import fault_points
 from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
+from millpond.runtime.job_record import JobRecord
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.slot.settings import SlotSettings, remove_slot_files, worker_folder
 from millpond.runtime.spark.error_text import find_error
+from millpond.runtime.spark.executor_list import ExecutorList
 from millpond.runtime.spark.job_ref import JobRef
 from millpond.runtime.spark.level import SCHEMA, LevelProcessor
 from millpond.runtime.spark.main_classes import pack_plan
@@ -75,6 +77,8 @@ class SparkExecutors:
         self._worker_folders: list[str] = []
         self._folder: JobFolder | None = None
         self._output = OutputDelivery(plan, collect)
+        self.record = JobRecord(plan)
+        self._executor_list = ExecutorList(session)
 
     def attempt(self, number: int) -> SparkExecutor:
         if self._folder is None:
@@ -110,7 +114,16 @@ class SparkExecutors:
             worker_folder(options.STATE_LOCAL_DIR.read(self._configuration), run_id),
         )
         self._worker_folders.append(job.worker_folder)
-        return SparkExecutor(self._plan, self._folder, self._session, self._output, job)
+        self._executor_list.current()  # known from now on, even if Spark goes away
+        return SparkExecutor(
+            self._plan, self._folder, self._session, self._output, job, self.record
+        )
+
+    def job_folder(self) -> str | None:
+        return None if self._folder is None else str(self._folder.path)
+
+    def workers(self) -> list[dict[str, Any]]:
+        return self._executor_list.current()
 
     def close(self, status: JobStatus) -> None:
         if self._slots is not None:
@@ -143,11 +156,12 @@ class SparkExecutor:
         session: Any,
         output: OutputDelivery,
         job: JobRef,
+        record: JobRecord,
     ) -> None:
         self._plan = plan
         self._folder = folder
         self._session = session
-        self.coordinator = Coordinator(plan, folder, output)
+        self.coordinator = Coordinator(plan, folder, output, record=record)
         self._job = job
         self._worker_sinks = has_worker_sinks(plan)
         self._sinks_in_place = sinks_stay_where_records_are(plan)

@@ -8,6 +8,8 @@ batches; the log says whether they are still the truth.
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
@@ -25,6 +27,7 @@ from millpond.runtime.task.changelog import LogStore
 from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
+from millpond.runtime.task.work_meter import Surroundings
 
 Host = TypeVar("Host")
 _HOSTS_KEPT = 4
@@ -80,7 +83,11 @@ class _InWorker:
     def __init__(self, job: JobRef) -> None:
         self._job = job
         folder = os.path.join(job.worker_folder, str(os.getpid()))
-        self._host = _cached(_hosts, job.run_id, lambda: JobHost(job.blob, job.attempt, folder))
+        self._host = _cached(
+            _hosts,
+            job.run_id,
+            lambda: JobHost(job.blob, job.attempt, folder, surroundings=_surroundings()),
+        )
 
     def run_lane(self, path: str) -> Iterator[Row]:
         with open(path, "rb") as file:
@@ -103,7 +110,9 @@ class _InWorker:
         processing_time_ms: int,
         last_batch: bool,
     ) -> list[Row]:
-        host = _cached(_sink_hosts, self._job.run_id, lambda: SinkHost(self._job.blob))
+        host = _cached(
+            _sink_hosts, self._job.run_id, lambda: SinkHost(self._job.blob, _surroundings())
+        )
         done = host.run(rows, subtask, epoch, processing_time_ms)
         if last_batch:
             host.close()
@@ -115,6 +124,10 @@ class _InWorker:
 
     def close(self) -> None:
         """The host stays for the next batch."""
+
+
+def _surroundings() -> Surroundings:
+    return Surroundings(time.perf_counter_ns, machine=socket.gethostname())
 
 
 def _cached(hosts: dict[str, Host], run_id: str, make: Callable[[], Host]) -> Host:

@@ -212,7 +212,7 @@ def join_controls(controls: Iterable[Control]) -> Control:
 def meta_row(content: dict[str, Any], label: int) -> Row:
     """A message to the driver. Keys: ends [SplitEnd], splits {split key: state}, wakeup_ms,
     metrics {name: value}, state (task, key group, bytes written, bytes of its log),
-    unions (task, subtask, its union lists as bytes)."""
+    unions (task, subtask, its union lists as bytes), work (a WorkCounts, work_meter.py)."""
     return SINK_LEVEL, label, codec.encode(BlobKind.META, content)
 
 

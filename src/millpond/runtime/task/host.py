@@ -16,7 +16,7 @@ from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.state import StateKind
 from millpond.datastream.state_backend import KeyGroupStorage
-from millpond.plan.graph import OperatorKind
+from millpond.plan.graph import ExchangeKind, OperatorKind
 from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.runtime import fault_points
 from millpond.runtime.task import changelog, codec
@@ -49,6 +49,7 @@ from millpond.runtime.task.task_valve import advance
 from millpond.runtime.task.tasks import AnyTask, make_task
 from millpond.runtime.task.timers import earliest
 from millpond.runtime.task.watermark_operator import WatermarkOperator
+from millpond.runtime.task.work_meter import Pass, Surroundings, WorkMeter
 from millpond.savepoint.parts import write_part
 from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.state_tables import Content
@@ -69,8 +70,10 @@ class JobHost:
         attempt: int = 0,
         state_folder: str | None = None,
         memory_limit_mb: int | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self._blob = blob
+        self._meter = WorkMeter(surroundings or Surroundings())
         self._attempt = attempt
         self.plan: JobPlan = codec.loads(blob)
         self._opened = OpenBackend(
@@ -112,6 +115,7 @@ class JobHost:
         self, task: AnyTask, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
     ) -> Iterator[Row]:
         chain, router = task.chain, task.chain.router
+        work = self._meter.begin(chain.task.id, chain.subtask)
         router.begin(Part(chain.task.root, split.split), chain.subtask)
         now_ms = batch.processing_time_ms
         chain.clock.watermark = MIN_TIMESTAMP
@@ -128,8 +132,14 @@ class JobHost:
                 chain.root.process(
                     Bundle(values, timestamps, MIN_TIMESTAMP, PHASE_RECORD, sequences)
                 )
-                yield from router.packed()
-        yield from router.take_rows()
+                if router.has_packed:
+                    work.pause()
+                    yield from router.packed()
+                    work.resume()
+        rows = router.take_rows()
+        work.pause()
+        yield from rows
+        work.resume()
         for operator in chain.watermark_operators():
             if batch.event_time is None:
                 operator.go_on_when_idle(now_ms)
@@ -143,15 +153,15 @@ class JobHost:
             for operator in chain.watermark_operators()
             if not split.ended or (source.endless and operator.strategy.goes_on_when_idle)
         ]
-        yield meta_row(
-            {
-                "ends": [tuple(end) for end in own_ends],
-                "splits": {(split.source, split.split): saved},
-                "wakeup_ms": earliest(*idle_times),
-                "metrics": chain.metrics.take(),
-            },
-            _DRIVER_LABEL,
-        )
+        meta = {
+            "ends": [tuple(end) for end in own_ends],
+            "splits": {(split.source, split.split): saved},
+            "wakeup_ms": earliest(*idle_times),
+            "metrics": chain.metrics.take(),
+        }
+        work.records_in = count
+        work.end(router, meta)
+        yield meta_row(meta, _DRIVER_LABEL)
 
     @staticmethod
     def _read(
@@ -215,21 +225,26 @@ class JobHost:
         """One batch of one key group (or subtask) of one task."""
         ordinal, number = split_label(label)
         plan = self.plan.tasks_at(level)[ordinal]
+        by_key = subtask_of(number, plan.parallelism, plan.max_parallelism)
+        subtask = by_key if plan.keyed else number
+        work = self._meter.begin(plan.id, subtask)
         frames: list[Frame] = []
         controls: list[Control] = []
         for blob in blobs:
             if codec.kind_of(blob) == BlobKind.FRAME:
                 frames.append(decode_frame(blob))
+                work.bytes_in += len(blob)
             else:
                 controls.append(decode_control(blob))
         control = join_controls(controls)
         self.in_last_batch = control.last_batch
-        subtask = subtask_of(number, plan.parallelism, plan.max_parallelism)
-        task = self._task(plan, subtask if plan.keyed else number)
+        task = self._task(plan, subtask)
         if not task.chain.has_state:
             task.chain.listeners.batch_begins(control.epoch, number)
             with _reset_on_failure(task):
-                rows, meta = self._run_task(task, KeyGroupState(number), number, frames, control)
+                empty = KeyGroupState(number)
+                rows, meta = self._run_task(task, empty, number, frames, control, work)
+                work.end(task.chain.router, meta)
                 return [*rows, meta_row(meta, _DRIVER_LABEL)] if meta else rows
         root = task.chain.root
         where = f"state of operator '{root.name}' (uid '{root.plan.uid}'), key group {number}"
@@ -248,7 +263,7 @@ class JobHost:
         if head.version == 0 and self._savepoint is not None:
             self._restore(state, plan, number)
         with self._reset_on_failure(task):
-            rows, meta = self._run_task(task, state, number, frames, control)
+            rows, meta = self._run_task(task, state, number, frames, control, work)
         if control.savepoint is not None:
             state.clean_all()  # before the log is written, so that memory and log stay the same
         written = changelog.append(store, state, head, self._backend.keeps_log)
@@ -258,6 +273,7 @@ class JobHost:
             fault_points.reach("slot before part")
             meta["part"] = write_part(control.savepoint, plan.root, number, state)
         self._keep(plan.id, number, written)
+        work.end(task.chain.router, meta)
         if meta:
             rows.append(meta_row(meta, _DRIVER_LABEL))
         return rows
@@ -299,6 +315,7 @@ class JobHost:
         number: int,
         frames: list[Frame],
         control: Control,
+        work: Pass,
     ) -> tuple[list[Row], dict[str, Any]]:
         """What goes on to other tasks, and what the driver is to know."""
         assert control.start is not None
@@ -323,6 +340,9 @@ class JobHost:
             exchange = exchanges[plan.inputs[0].exchange]
             if plan.keyed and bundle.keys is None and derives_keys(plan, exchange):
                 bundle.keys = keys_in(bundle.values, exchange.key_selector)
+            work.records_in = len(bundle)
+            if plan.keyed and bundle.keys is not None:
+                work.take_keys(number, bundle.keys, self._keyed_count(frames))
             task.run(bundle, end_clock)
         task.advance_watermark(end_clock)
         task.advance_processing_time(now_ms, after_records=True)
@@ -342,6 +362,15 @@ class JobHost:
         if metrics:
             meta["metrics"] = metrics
         return rows, meta
+
+    def _keyed_count(self, frames: list[Frame]) -> int:
+        """How many records came by their key; the others are broadcast."""
+        exchanges = self.plan.exchanges
+        return sum(
+            len(frame.bundle)
+            for frame in frames
+            if exchanges[frame.target].kind is ExchangeKind.KEY
+        )
 
     def _resume_watermarks(self, chain: OperatorChain, state: KeyGroupState, now_ms: int) -> None:
         if isinstance(chain.root, WatermarkOperator):

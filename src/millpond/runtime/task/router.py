@@ -18,7 +18,7 @@ from millpond.runtime.task.columns import Numbers
 from millpond.runtime.task.field_keys import key_groups_in
 from millpond.runtime.task.frames import SINK_LEVEL, Frame, Part, Row, encode_frame
 from millpond.runtime.task.key_groups import key_group_of, key_groups_of, murmur_mix
-from millpond.runtime.task.labels import make_label
+from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.record_columns import Values, as_list, is_columns
 
 _KEY_CACHE_LIMIT = 1_000_000
@@ -40,6 +40,13 @@ class Router:
         self.subtask = 0
         self._spread = 0
         self._sequence = 0
+        self._forget_counts()
+
+    def _forget_counts(self) -> None:
+        """What has left since `begin`: a record once for each way out, bytes once for each label."""
+        self.records_out = 0
+        self.bytes_out = 0
+        self.to_sinks: dict[tuple[int, int], tuple[int, int]] = {}
 
     def begin(self, part: Part, subtask: int) -> None:
         """Turn to a split or label. Everything before it has been taken."""
@@ -49,12 +56,14 @@ class Router:
         # Counts on from a number that depends on the run, so that small runs spread, too; and is
         # the same again when a batch is replayed.
         self._spread = part.number
+        self._forget_counts()
 
     def reset(self) -> None:
         """Forget what was collected by a pass that failed."""
         for outlet in self._outlets:
             outlet.reset()
         self._rows = []
+        self._forget_counts()
 
     def take_rows(self) -> list[Row]:
         """Everything packed since the last call."""
@@ -63,6 +72,10 @@ class Router:
             outlet.reset()
         rows, self._rows = self._rows, []
         return rows
+
+    @property
+    def has_packed(self) -> bool:
+        return bool(self._rows)
 
     def packed(self) -> Iterator[Row]:
         """Rows that are ready already, so that a long pass need not hold them all."""
@@ -135,6 +148,14 @@ class Router:
         """The same frame for each of these labels."""
         blob = encode_frame(Frame(target, self._task.id, part, number, bundle))
         self._rows.extend((level, label, blob) for label in labels)
+        count, size = len(bundle), len(blob)
+        self.records_out += count
+        self.bytes_out += size * len(labels)
+        if level == SINK_LEVEL:
+            for label in labels:
+                place = target, split_label(label)[1]
+                records, sent = self.to_sinks.get(place, (0, 0))
+                self.to_sinks[place] = records + count, sent + size
 
     @property
     def frame_records(self) -> int:

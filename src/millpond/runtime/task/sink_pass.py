@@ -18,6 +18,7 @@ from millpond.runtime.task.key_groups import default_max_parallelism
 from millpond.runtime.task.labels import split_label
 from millpond.runtime.task.metric_group import TaskMetrics
 from millpond.runtime.task.operators import user_error
+from millpond.runtime.task.work_meter import Surroundings, WorkMeter
 
 _ON_WORKERS = (SinkKind.FUNCTION, SinkKind.TWO_PHASE)
 
@@ -65,8 +66,9 @@ def sinks_stay_where_records_are(plan: JobPlan) -> bool:
 class SinkHost:
     """The sinks of a job inside one process, opened once per subtask."""
 
-    def __init__(self, blob: bytes) -> None:
+    def __init__(self, blob: bytes, surroundings: Surroundings | None = None) -> None:
         self._blob = blob
+        self._meter = WorkMeter(surroundings or Surroundings())
         self.plan: JobPlan = codec.loads(blob)
         self._opened: dict[tuple[int, int], tuple[SinkPlan, TaskMetrics]] = {}
 
@@ -93,8 +95,11 @@ class SinkHost:
         try:
             for (sink_id, own_subtask), own in sorted(frames.items()):
                 sink, metrics = self._open(sink_id, own_subtask)
+                since_ns = self._meter.clock_ns()
                 message = self._write(sink, own_subtask, own, context, writers)
+                self._meter.add_time(sink_id, own_subtask, self._meter.clock_ns() - since_ns)
                 meta: dict[str, Any] = {"prepared": [(sink_id, own_subtask, message)]}
+                meta["work"] = tuple(self._meter.counts(sink_id, own_subtask))
                 taken = metrics.take()
                 if taken:
                     meta["metrics"] = taken

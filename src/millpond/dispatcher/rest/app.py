@@ -1,0 +1,128 @@
+"""Puts the REST service together: routes with and without /v1, errors as Flink tells them, the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.responses import Response
+
+from millpond import __version__
+from millpond.dashboard import static_folder
+from millpond.dispatcher.resources import Resources
+from millpond.dispatcher.rest import applications, cluster, jobs
+from millpond.dispatcher.rest.openapi_page import page
+from millpond.dispatcher.rest.security import Security, SecurityLayer
+from millpond.dispatcher.service import Dispatcher, NoSuchThing, Refused
+from millpond.errors import LeadershipLost, MillpondError
+from millpond.queryable import RetryLaterError, UnknownStateError
+from millpond.queryable.proxy import StateProxy
+
+_CONTENT_SECURITY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": {"application/json": {"example": {"errors": ["..."]}}}}
+    for status, text in (
+        (400, "what was sent makes no sense"),
+        (404, "there is no such thing"),
+        (409, "not now"),
+        (503, "no dispatcher leads, or the job is starting: try again"),
+    )
+}
+
+
+def make_app(
+    dispatcher: Dispatcher,
+    security: Security,
+    resources: Resources,
+    shut_down: Callable[[], None],
+) -> FastAPI:
+    app = FastAPI(
+        title="Millpond",
+        version=__version__,
+        description="Jobs, checkpoints, savepoints: the paths and names of Flink's REST API.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.dispatcher = dispatcher
+    app.state.security = security
+    app.state.resources = resources
+    app.state.shut_down = shut_down
+    app.state.proxy = StateProxy()
+    routes = APIRouter(responses=_ERRORS)
+    for part in (cluster.router, jobs.router, applications.router):
+        routes.include_router(part)
+    app.include_router(routes)
+    app.include_router(routes, prefix="/v1", include_in_schema=False)
+    _add_pages(app)
+    _add_errors(app, dispatcher)
+    app.add_middleware(SecurityLayer, security=security)
+    return app
+
+
+def _add_pages(app: FastAPI) -> None:
+    app.mount("/static", StaticFiles(directory=static_folder()), name="static")
+
+    @app.get("/", include_in_schema=False)
+    def dashboard() -> FileResponse:
+        return FileResponse(
+            static_folder() / "index.html",
+            headers={"Content-Security-Policy": _CONTENT_SECURITY, "Cache-Control": "no-cache"},
+        )
+
+    @app.get("/docs", include_in_schema=False)
+    def documentation() -> HTMLResponse:
+        return HTMLResponse(page(app.openapi()))
+
+    @app.middleware("http")
+    async def no_guessing(
+        request: Request, call_next: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        response = await call_next(request)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+
+def _add_errors(app: FastAPI, dispatcher: Dispatcher) -> None:
+    @app.exception_handler(StarletteHTTPException)
+    async def http_error(_: Request, problem: Any) -> JSONResponse:
+        return _error(problem.status_code, str(problem.detail))
+
+    @app.exception_handler(HTTPException)
+    async def own_http_error(_: Request, problem: Any) -> JSONResponse:
+        return _error(problem.status_code, str(problem.detail))
+
+    @app.exception_handler(RequestValidationError)
+    async def bad_request(_: Request, problem: Any) -> JSONResponse:
+        texts = [
+            f"{'.'.join(str(part) for part in own['loc'])}: {own['msg']}"
+            for own in problem.errors()
+        ]
+        return JSONResponse({"errors": texts}, status_code=400)
+
+    @app.exception_handler(LeadershipLost)
+    async def not_the_leader(request: Request, problem: Any) -> Response:
+        """A standby sends clients on to the leader."""
+        leader = dispatcher.leadership.leader_address()
+        if leader is None or leader.rstrip("/") == str(request.base_url).rstrip("/"):
+            return _error(
+                503, "No dispatcher leads at the moment. Try again.", {"Retry-After": "1"}
+            )
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"{leader.rstrip('/')}{request.url.path}{query}", status_code=307)
+
+    @app.exception_handler(MillpondError)
+    async def refused(_: Request, problem: Any) -> JSONResponse:
+        if isinstance(problem, RetryLaterError):
+            return _error(503, str(problem), {"Retry-After": "1"})
+        if isinstance(problem, NoSuchThing | UnknownStateError):
+            return _error(404, str(problem))
+        return _error(409 if isinstance(problem, Refused) else 400, str(problem))
+
+
+def _error(status: int, text: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"errors": [text]}, status_code=status, headers=headers)

@@ -1,0 +1,110 @@
+"""/jars: programs that were uploaded, and can be run. Flink's name for what is a .py, .zip or .whl here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Path, Query, Request, UploadFile
+from pydantic import BaseModel, ConfigDict, Field
+
+from millpond.common import options
+from millpond.dispatcher.rest.jobs import dispatcher_of
+from millpond.dispatcher.service import checked_name
+from millpond.errors import DispatcherError
+
+router = APIRouter(tags=["applications"])
+ApplicationId = Annotated[str, Path(description="id of an uploaded application", max_length=200)]
+_PIECE = 1 << 20
+
+
+class RunRequest(BaseModel):
+    """Flink's names; what is left out keeps its default."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    entry: str | None = Field(
+        None, alias="entryClass", max_length=500, description="module to run, of a .zip or .whl"
+    )
+    program_args: str | None = Field(None, alias="programArgs", max_length=100_000)
+    program_args_list: list[str] | None = Field(None, alias="programArgsList", max_length=10_000)
+    parallelism: int | None = Field(None, ge=1, le=32768)
+    savepoint_path: str | None = Field(None, alias="savepointPath", max_length=4096)
+    allow_non_restored: bool = Field(False, alias="allowNonRestoredState")
+    configuration: dict[str, str] = Field(default_factory=dict, alias="flinkConfiguration")
+
+    def arguments(self) -> list[str]:
+        if self.program_args_list is not None:
+            return self.program_args_list
+        try:
+            return shlex.split(self.program_args or "")
+        except ValueError as problem:
+            raise DispatcherError(f"programArgs cannot be read: {problem}.") from None
+
+    def settings(self) -> dict[str, str]:
+        settings = dict(self.configuration)
+        if self.parallelism is not None:
+            settings[options.PARALLELISM.key] = str(self.parallelism)
+        if self.savepoint_path is not None:
+            settings[options.SAVEPOINT_PATH.key] = self.savepoint_path
+        if self.allow_non_restored:
+            settings[options.ALLOW_NON_RESTORED.key] = "true"
+        return settings
+
+
+@router.post("/jars/upload")
+def upload(request: Request, jarfile: UploadFile) -> dict[str, Any]:
+    """Upload a program: .py, .zip or .whl."""
+    dispatcher = dispatcher_of(request)
+    name = checked_name(jarfile.filename or "")
+    aside = dispatcher.storage.upload_path()
+    try:
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            while piece := jarfile.file.read(_PIECE):
+                file.write(piece)
+        meta = dispatcher.add_application(name, aside)
+    finally:
+        aside.unlink(missing_ok=True)
+    return {"filename": f"/applications/{meta['id']}", "status": "success"}
+
+
+@router.get("/jars")
+def applications(request: Request) -> dict[str, Any]:
+    """Programs that were uploaded."""
+    files = [
+        {
+            "id": own["id"],
+            "name": own["name"],
+            "uploaded": own["uploaded"],
+            "entry": [{"name": own["name"], "description": None}],
+        }
+        for own in dispatcher_of(request).storage.applications()
+    ]
+    return {"address": str(request.base_url).rstrip("/"), "files": files}
+
+
+@router.delete("/jars/{application_id}")
+def remove(request: Request, application_id: ApplicationId) -> dict[str, Any]:
+    """Forget a program. Jobs that run it keep their copy."""
+    dispatcher_of(request).remove_application(application_id)
+    return {}
+
+
+@router.post("/jars/{application_id}/run")
+def run(
+    request: Request,
+    application_id: ApplicationId,
+    asked: Annotated[RunRequest | None, Body()] = None,
+    entry: Annotated[str | None, Query(alias="entry-class", max_length=500)] = None,
+    parallelism: Annotated[int | None, Query(ge=1, le=32768)] = None,
+) -> dict[str, Any]:
+    """Run a program as a job."""
+    asked = asked or RunRequest.model_validate({})
+    settings = asked.settings()
+    if parallelism is not None:
+        settings[options.PARALLELISM.key] = str(parallelism)
+    jid = dispatcher_of(request).run_application(
+        application_id, asked.arguments(), settings, asked.entry or entry
+    )
+    return {"jobid": jid}

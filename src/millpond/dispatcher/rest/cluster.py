@@ -1,0 +1,110 @@
+"""The cluster: overview, configuration, task managers, metrics, savepoints at rest."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from millpond import __version__
+from millpond.dispatcher.rest import prometheus, views
+from millpond.dispatcher.rest.jobs import TriggerId, dispatcher_of, now_ms
+from millpond.dispatcher.service import NoSuchThing
+
+router = APIRouter(tags=["cluster"])
+
+
+class DisposalRequest(BaseModel):
+    model_config = ConfigDict(populate_by_name=True)
+    savepoint_path: str = Field(alias="savepoint-path", min_length=1, max_length=4096)
+
+
+@router.get("/overview")
+def overview(request: Request) -> dict[str, Any]:
+    """Slots and jobs."""
+    dispatcher = dispatcher_of(request)
+    reports = dispatcher.jobs()
+    states = [report["state"] for report in reports]
+    managers = views.task_managers(reports)
+    total, free = request.app.state.resources.slots(reports)
+    return {
+        "taskmanagers": len(managers),
+        "slots-total": total,
+        "slots-available": free,
+        "jobs-running": sum(state not in views.ENDED for state in states),
+        "jobs-finished": states.count("FINISHED"),
+        "jobs-cancelled": states.count("CANCELED"),
+        "jobs-failed": states.count("FAILED"),
+        "flink-version": views.FLINK_VERSION,
+        "flink-commit": views.REVISION,
+        "millpond-version": __version__,
+        "leader": dispatcher.leadership.leader_address(),
+        "is-leader": dispatcher.leadership.epoch is not None,
+    }
+
+
+@router.get("/config")
+def config(request: Request) -> dict[str, Any]:
+    security = request.app.state.security
+    return {
+        "refresh-interval": 1000,
+        "timezone-name": time.tzname[0],
+        "timezone-offset": -time.timezone * 1000,
+        "flink-version": views.FLINK_VERSION,
+        "flink-revision": views.REVISION,
+        "features": {
+            "web-submit": security.uploads_allowed,
+            "web-cancel": True,
+            "web-rescale": False,
+            "web-history": False,
+        },
+    }
+
+
+@router.get("/jobmanager/config")
+def settings(request: Request) -> list[dict[str, str]]:
+    """What all jobs get by default."""
+    return [{"key": key, "value": value} for key, value in dispatcher_of(request).settings.items()]
+
+
+@router.get("/taskmanagers")
+def task_managers(request: Request) -> dict[str, Any]:
+    """The Spark executors of running jobs."""
+    return {"taskmanagers": views.task_managers(dispatcher_of(request).jobs())}
+
+
+@router.get("/taskmanagers/{task_manager_id}")
+def task_manager(
+    request: Request, task_manager_id: Annotated[str, Path(max_length=200)]
+) -> dict[str, Any]:
+    for own in views.task_managers(dispatcher_of(request).jobs()):
+        if own["id"] == task_manager_id:
+            return own
+    raise NoSuchThing(f"There is no task manager {task_manager_id}.")
+
+
+@router.get("/metrics", response_class=Response)
+def metrics(request: Request) -> Response:
+    """For Prometheus."""
+    content = prometheus.exposition(dispatcher_of(request).jobs(), now_ms())
+    return Response(content, media_type=prometheus.CONTENT_TYPE)
+
+
+@router.post("/savepoint-disposal", status_code=202)
+def dispose(request: Request, asked: DisposalRequest) -> dict[str, Any]:
+    """Delete a savepoint; ask what became of it under the request-id."""
+    return {"request-id": dispatcher_of(request).dispose(asked.savepoint_path)}
+
+
+@router.get("/savepoint-disposal/{trigger_id}")
+def disposal(request: Request, trigger_id: TriggerId) -> dict[str, Any]:
+    return views.trigger(dispatcher_of(request).disposal(trigger_id))
+
+
+@router.delete("/cluster")
+def shut_down(request: Request) -> dict[str, Any]:
+    """End this dispatcher, and the jobs' processes; the jobs go on when it is started again."""
+    request.app.state.shut_down()
+    return {}

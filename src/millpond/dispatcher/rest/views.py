@@ -1,0 +1,524 @@
+"""Job reports (docs/job-report.md) as the JSON that Flink's clients know: a report in, JSON out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from millpond import __version__
+
+# Clients read this to learn which fields to expect.
+FLINK_VERSION = f"2.3.0-millpond-{__version__}"
+REVISION = "millpond"
+Report = dict[str, Any]
+Json = dict[str, Any]
+
+_TASK_STATES = (
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+)
+# What tasks do while a job is in a state that they have not.
+_TASK_STATE_OF_JOB = {
+    "CANCELLING": "CANCELING",
+    "RESTARTING": "SCHEDULED",
+    "FAILING": "FAILED",
+    "SUSPENDED": "CANCELED",
+}
+ENDED = ("FINISHED", "CANCELED", "FAILED")
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+
+def job_overview(report: Report, now_ms: int) -> Json:
+    counts = _task_counts(report)
+    return {
+        "jid": report["jid"],
+        "name": report["name"],
+        "state": report["state"],
+        "start-time": report["start-time"],
+        "end-time": report["end-time"],
+        "duration": duration_ms(report, now_ms),
+        "last-modification": report.get("last-modification", report["start-time"]),
+        "tasks": {"total": sum(counts.values())}
+        | {state.lower(): count for state, count in counts.items()},
+    }
+
+
+def duration_ms(own: Json, now_ms: int) -> int:
+    if own["start-time"] <= 0:
+        return -1
+    end_ms = own["end-time"] if own["end-time"] >= 0 else now_ms
+    return int(max(0, end_ms - own["start-time"]))
+
+
+def job_details(report: Report, now_ms: int) -> Json:
+    return {
+        "jid": report["jid"],
+        "name": report["name"],
+        "isStoppable": False,
+        "state": report["state"],
+        "job-type": report["job-type"],
+        "start-time": report["start-time"],
+        "end-time": report["end-time"],
+        "duration": duration_ms(report, now_ms),
+        "maxParallelism": report["max-parallelism"] or -1,
+        "now": now_ms,
+        "timestamps": report["timestamps"],
+        "vertices": [_vertex_in_job(vertex, report, now_ms) for vertex in report["vertices"]],
+        "status-counts": _task_counts(report, by_vertex=True),
+        "plan": plan(report),
+        "pending-operators": 0,
+    }
+
+
+def task_state(vertex: Json, report: Report) -> str:
+    if report["state"] == "RUNNING" or report["state"] in ENDED:
+        state = str(vertex["status"])
+    else:
+        state = str(_TASK_STATE_OF_JOB.get(report["state"], report["state"]))
+    return state if state in _TASK_STATES else "CREATED"
+
+
+def _task_counts(report: Report, by_vertex: bool = False) -> dict[str, int]:
+    counts = dict.fromkeys(_TASK_STATES, 0)
+    for vertex in report["vertices"]:
+        counts[task_state(vertex, report)] += 1 if by_vertex else vertex["parallelism"]
+    return counts
+
+
+def _vertex_in_job(vertex: Json, report: Report, now_ms: int) -> Json:
+    state = task_state(vertex, report)
+    return {
+        "id": vertex["id"],
+        "slotSharingGroupId": report["jid"],
+        "name": vertex["name"],
+        "maxParallelism": vertex["maxParallelism"],
+        "parallelism": vertex["parallelism"],
+        "status": state,
+        "start-time": vertex["start-time"],
+        "end-time": vertex["end-time"],
+        "duration": duration_ms(vertex, now_ms),
+        "tasks": dict.fromkeys(_TASK_STATES, 0) | {state: vertex["parallelism"]},
+        "metrics": _io_metrics(vertex["metrics"]),
+    }
+
+
+def _io_metrics(own: Json) -> Json:
+    result: Json = {}
+    for name in ("read-bytes", "write-bytes", "read-records", "write-records"):
+        result[name] = own.get(name, 0)
+        result[f"{name}-complete"] = True
+    for name in ("backpressured", "idle"):
+        result[f"accumulated-{name}-time"] = own.get(f"accumulated-{name}-time", 0)
+    result["accumulated-busy-time"] = float(own.get("accumulated-busy-time", 0))
+    return result
+
+
+def plan(report: Report) -> Json:
+    nodes = []
+    for vertex in report["vertices"]:
+        node: Json = {
+            "id": vertex["id"],
+            "parallelism": vertex["parallelism"],
+            "operator": "",
+            "operator_strategy": "",
+            "description": vertex["name"],
+            "optimizer_properties": {},
+        }
+        if vertex["inputs"]:
+            node["inputs"] = [
+                {
+                    "num": number,
+                    "id": own["id"],
+                    "ship_strategy": own["ship-strategy"],
+                    "exchange": "pipelined_bounded",
+                }
+                for number, own in enumerate(vertex["inputs"])
+            ]
+        nodes.append(node)
+    return {
+        "jid": report["jid"],
+        "name": report["name"],
+        "type": report["job-type"],
+        "nodes": nodes,
+    }
+
+
+def job_config(report: Report) -> Json:
+    return {
+        "jid": report["jid"],
+        "name": report["name"],
+        "execution-config": {
+            "execution-mode": "PIPELINED",
+            "restart-strategy": report["restart-strategy"],
+            "job-parallelism": report["parallelism"],
+            "object-reuse-mode": False,
+            "user-config": {},
+            "millpond-settings": report["settings"],
+        },
+    }
+
+
+def exceptions(report: Report, most: int) -> Json:
+    newest_first = list(reversed(report["exceptions"]))
+    entries = [
+        {
+            "exceptionName": own["exceptionName"],
+            "stacktrace": own["stacktrace"],
+            "timestamp": own["timestamp"],
+            "taskName": own.get("taskName"),
+            "endpoint": None,
+            "taskManagerId": None,
+            "failureLabels": {},
+            "concurrentExceptions": [],
+        }
+        for own in newest_first[:most]
+    ]
+    newest = newest_first[0] if newest_first else None
+    return {
+        "root-exception": None if newest is None else newest["stacktrace"],
+        "timestamp": None if newest is None else newest["timestamp"],
+        "all-exceptions": [],
+        "truncated": len(newest_first) > most,
+        "exceptionHistory": {"entries": entries, "truncated": len(newest_first) > most},
+    }
+
+
+# --- vertices ------------------------------------------------------------------------------------
+
+
+def vertex_details(vertex: Json, report: Report, now_ms: int) -> Json:
+    return {
+        "id": vertex["id"],
+        "name": vertex["name"],
+        "parallelism": vertex["parallelism"],
+        "maxParallelism": vertex["maxParallelism"],
+        "now": now_ms,
+        "subtasks": [_subtask(own, vertex, report, now_ms) for own in vertex["subtasks"]],
+    }
+
+
+def _subtask(own: Json, vertex: Json, report: Report, now_ms: int) -> Json:
+    state = task_state(vertex, report)
+    return {
+        "subtask": own["subtask"],
+        "status": state,
+        "attempt": own["attempt"],
+        "endpoint": own["host"],
+        "start-time": own["start-time"],
+        "end-time": own["end-time"],
+        "duration": duration_ms(own, now_ms),
+        "metrics": _io_metrics(own),
+        "taskmanager-id": own["host"],
+        "status-duration": dict.fromkeys(_TASK_STATES, -1) | {state: duration_ms(own, now_ms)},
+        "other-concurrent-attempts": None,
+        "start_time": own["start-time"],
+    }
+
+
+def subtask_times(vertex: Json, report: Report, now_ms: int) -> Json:
+    state = task_state(vertex, report)
+    return {
+        "id": vertex["id"],
+        "name": vertex["name"],
+        "now": now_ms,
+        "subtasks": [
+            {
+                "subtask": own["subtask"],
+                "endpoint": own["host"],
+                "duration": duration_ms(own, now_ms),
+                "timestamps": dict.fromkeys(_TASK_STATES, 0) | {state: own["start-time"]},
+            }
+            for own in vertex["subtasks"]
+        ],
+    }
+
+
+def back_pressure(vertex: Json, now_ms: int) -> Json:
+    ratio = vertex["backpressure-ratio"] or 0.0
+    level = _pressure(ratio)
+    return {
+        "status": "ok",
+        "backpressureLevel": level,
+        "backpressure-level": level,
+        "end-timestamp": now_ms,
+        "subtasks": [
+            {
+                "subtask": own["subtask"],
+                "attempt-number": own["attempt"],
+                "backpressureLevel": _pressure(own["backpressure-ratio"] or 0.0),
+                "backpressure-level": _pressure(own["backpressure-ratio"] or 0.0),
+                "ratio": own["backpressure-ratio"] or 0.0,
+                "busyRatio": own["busy-ratio"] or 0.0,
+                "idleRatio": own["idle-ratio"] or 0.0,
+            }
+            for own in vertex["subtasks"]
+        ],
+    }
+
+
+def _pressure(ratio: float) -> str:
+    """Flink's limits."""
+    if ratio <= 0.10:
+        return "ok"
+    return "low" if ratio <= 0.5 else "high"
+
+
+def watermarks(vertex: Json) -> list[Json]:
+    if vertex["watermark"] is None:
+        return []
+    return [
+        {"id": f"{own['subtask']}.currentInputWatermark", "value": str(vertex["watermark"])}
+        for own in vertex["subtasks"]
+    ]
+
+
+def vertex_metrics(vertex: Json) -> dict[str, Any]:
+    """By Flink's names, subtask by subtask and for the vertex."""
+    result: dict[str, Any] = {}
+    for own in vertex["subtasks"]:
+        for name, value in _task_metrics(own, vertex).items():
+            result[f"{own['subtask']}.{name}"] = value
+    result |= {
+        "numRecordsInPerSecond": vertex["records-in-per-second"],
+        "numRecordsOutPerSecond": vertex["records-out-per-second"],
+        "stateBytes": vertex["state-bytes"],
+        "stateGrowthBytesPerSecond": vertex["state-growth-per-second"],
+    }
+    if vertex["key-group-skew"] is not None:
+        result["keyGroupSkew"] = vertex["key-group-skew"]
+    return result
+
+
+def _task_metrics(own: Json, vertex: Json) -> dict[str, Any]:
+    metrics: dict[str, Any] = {
+        "numRecordsIn": own["read-records"],
+        "numRecordsOut": own["write-records"],
+        "numBytesIn": own["read-bytes"],
+        "numBytesOut": own["write-bytes"],
+        "accumulateBusyTimeMs": own["accumulated-busy-time"],
+    }
+    for name, ratio in (
+        ("busyTimeMsPerSecond", "busy-ratio"),
+        ("idleTimeMsPerSecond", "idle-ratio"),
+        ("backPressuredTimeMsPerSecond", "backpressure-ratio"),
+    ):
+        if own[ratio] is not None:
+            metrics[name] = round(1000 * own[ratio])
+    if vertex["watermark"] is not None:
+        metrics["currentInputWatermark"] = vertex["watermark"]
+    return metrics
+
+
+def job_metrics(report: Report, now_ms: int) -> dict[str, Any]:
+    counts, history = report["checkpoints"]["counts"], report["checkpoints"]["history"]
+    result: dict[str, Any] = {
+        "numRestarts": report["restarts"],
+        "uptime": duration_ms(report, now_ms),
+        "totalNumberOfCheckpoints": counts["total"],
+        "numberOfCompletedCheckpoints": counts["completed"],
+        "numberOfInProgressCheckpoints": counts["in_progress"],
+        "numberOfFailedCheckpoints": counts["failed"],
+    }
+    if history:
+        result |= {
+            "lastCheckpointDuration": history[-1]["duration_ms"],
+            "lastCheckpointSize": history[-1]["bytes_written"],
+            "lastCheckpointFullSize": history[-1]["bytes_full"],
+        }
+    for name, key in (
+        ("pendingRecords", "backlog-records"),
+        ("credits", "credits"),
+        ("recordsPerSecond", "records-per-second"),
+        ("batchDurationMs", "batch-duration-ms"),
+    ):
+        value = report["flow"].get(key)
+        if value is not None:
+            result[name] = value
+    numbers = {k: v for k, v in report["metrics"].items() if isinstance(v, int | float)}
+    return result | numbers
+
+
+def as_metrics(values: dict[str, Any], wanted: list[str] | None) -> list[Json]:
+    """What Flink answers: names only without `get`, else those that are there."""
+    if wanted is None:
+        return [{"id": name} for name in sorted(values)]
+    return [{"id": name, "value": str(values[name])} for name in wanted if name in values]
+
+
+# --- checkpoints ---------------------------------------------------------------------------------
+
+
+def checkpoints(report: Report) -> Json:
+    history = [checkpoint(own, report) for own in reversed(report["checkpoints"]["history"])]
+    ordinary = [own for own in history if not own["is_savepoint"]]
+    saved = [own for own in history if own["is_savepoint"]]
+    return {
+        "counts": report["checkpoints"]["counts"],
+        "summary": {
+            "checkpointed_size": _summary([own["checkpointed_size"] for own in history]),
+            "state_size": _summary([own["state_size"] for own in history]),
+            "end_to_end_duration": _summary([own["end_to_end_duration"] for own in history]),
+            "alignment_buffered": _summary([0 for _ in history]),
+            "processed_data": _summary([0 for _ in history]),
+            "persisted_data": _summary([0 for _ in history]),
+        },
+        "latest": {
+            "completed": ordinary[0] if ordinary else None,
+            "savepoint": saved[0] if saved else None,
+            "failed": None,
+            "restored": None,
+        },
+        "history": history,
+    }
+
+
+def checkpoint(own: Json, report: Report) -> Json:
+    subtasks = sum(vertex["parallelism"] for vertex in report["vertices"])
+    kind = "SAVEPOINT" if own["is_savepoint"] else "CHECKPOINT"
+    return {
+        "className": "completed",
+        "id": own["id"],
+        "status": "COMPLETED",
+        "is_savepoint": own["is_savepoint"],
+        "savepointFormat": "CANONICAL" if own["is_savepoint"] else None,
+        "trigger_timestamp": own["started_ms"],
+        "latest_ack_timestamp": own["started_ms"] + own["duration_ms"],
+        "checkpointed_size": own["bytes_written"],
+        "state_size": own["bytes_full"],
+        "end_to_end_duration": own["duration_ms"],
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": subtasks,
+        "num_acknowledged_subtasks": subtasks,
+        "checkpoint_type": kind,
+        "tasks": {},
+        "external_path": report["folder"],
+        "discarded": False,
+    }
+
+
+def _summary(values: list[int]) -> Json:
+    ordered = sorted(values)
+
+    def percentile(share: float) -> float:
+        if not ordered:
+            return 0.0
+        return float(ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)])
+
+    return {
+        "min": ordered[0] if ordered else 0,
+        "max": ordered[-1] if ordered else 0,
+        "avg": sum(ordered) // len(ordered) if ordered else 0,
+        "p50": percentile(0.5),
+        "p90": percentile(0.9),
+        "p95": percentile(0.95),
+        "p99": percentile(0.99),
+        "p999": percentile(0.999),
+    }
+
+
+def checkpoint_config(report: Report) -> Json:
+    settings = report["settings"]
+
+    def number(key: str, default: int) -> int:
+        text = str(settings.get(key, default))
+        return int(text) if text.isdigit() else default
+
+    retention = str(settings.get("execution.checkpointing.externalized-checkpoint-retention", ""))
+    return {
+        "mode": "exactly_once",
+        "interval": number("execution.checkpointing.interval", 0),
+        "timeout": number("execution.checkpointing.timeout", 0),
+        "min_pause": number("execution.checkpointing.min-pause", 0),
+        "max_concurrent": 1,
+        "externalization": {
+            "enabled": True,
+            "delete_on_cancellation": retention == "DELETE_ON_CANCELLATION",
+        },
+        "state_backend": settings.get("state.backend.type", "hashmap"),
+        "checkpoint_storage": "folder",
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": number(
+            "execution.checkpointing.tolerable-failed-checkpoints", 0
+        ),
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": True,
+        "changelog_storage": "spark",
+        "changelog_periodic_materialization_interval": 0,
+    }
+
+
+def trigger(answer: Json | None) -> Json:
+    """An asynchronous operation, as Flink tells of it."""
+    if answer is None:
+        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    if "error" in answer:
+        operation: Json = {
+            "failure-cause": {
+                "class": "millpond.errors.SavepointError",
+                "stack-trace": answer["error"],
+                "serialized-throwable": None,
+            }
+        }
+    else:
+        operation = {"location": answer["path"]} if "path" in answer else {}
+    return {"status": {"id": "COMPLETED"}, "operation": operation}
+
+
+# --- the cluster ---------------------------------------------------------------------------------
+
+
+def task_managers(reports: list[Report]) -> list[Json]:
+    """The Spark executors of all running jobs."""
+    found = []
+    for report in reports:
+        if report["state"] in ENDED or report["state"] in ("RESTARTING", "SUSPENDED"):
+            continue
+        for own in report["executors"]:
+            used = own["slots"]
+            found.append(
+                {
+                    "id": f"{report['jid'][:8]}-{own['id']}",
+                    "path": f"{own['host']}:{own['port']}",
+                    "dataPort": own["port"],
+                    "jmxPort": -1,
+                    "timeSinceLastHeartbeat": report["heartbeat"],
+                    "slotsNumber": used,
+                    "freeSlots": max(0, own["slots"] - report["parallelism"]),
+                    "totalResource": _resource(own["cores"], own["memory-bytes"]),
+                    "freeResource": _resource(0, 0),
+                    "hardware": {
+                        "cpuCores": own["cores"],
+                        "physicalMemory": own["memory-bytes"],
+                        "freeMemory": own["memory-bytes"],
+                        "managedMemory": 0,
+                    },
+                    "memoryConfiguration": {"totalProcessMemory": own["memory-bytes"]},
+                    "blocked": False,
+                    "job": report["jid"],
+                }
+            )
+    return found
+
+
+def _resource(cores: float, memory_bytes: int) -> Json:
+    return {
+        "cpuCores": float(cores),
+        "taskHeapMemory": memory_bytes >> 20,
+        "taskOffHeapMemory": 0,
+        "managedMemory": 0,
+        "networkMemory": 0,
+        "extendedResources": {},
+    }

@@ -1,0 +1,249 @@
+"""The dispatcher's process: arguments, leadership, REST server, the end."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.dispatcher.leadership import FileLeadership, Leadership
+from millpond.dispatcher.open_leadership import HA_CLUSTER_ID, HA_QUORUM, HA_TYPE, open_leadership
+from millpond.dispatcher.resources import Resources
+from millpond.dispatcher.rest.app import make_app
+from millpond.dispatcher.rest.security import Security
+from millpond.dispatcher.service import Dispatcher
+from millpond.dispatcher.storage import Storage
+from millpond.dispatcher.supervisor import Supervisor
+from millpond.errors import MillpondError, SetupError
+
+DEFAULT_PORT = 8081
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class DispatcherSettings:
+    """`address`: where clients reach this dispatcher, if it is not where it listens."""
+
+    storage: Path
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    master: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    zookeeper: str | None = None
+    cluster_id: str | None = None
+    token: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    allow_uploads: bool | None = None
+    address: str | None = None
+
+
+class DispatcherServer:
+    """Listens as soon as it is made; `run` serves until `stop` or a signal."""
+
+    def __init__(self, settings: DispatcherSettings) -> None:
+        if (settings.tls_cert is None) != (settings.tls_key is None):
+            raise SetupError("TLS needs both a certificate and its key: --tls-cert, --tls-key.")
+        self._settings = settings
+        self._socket = _listen(settings.host, settings.port)
+        port = self._socket.getsockname()[1]
+        scheme = "http" if settings.tls_cert is None else "https"
+        self.address = settings.address or f"{scheme}://{_in_url(settings.host)}:{port}"
+        storage = Storage(settings.storage)
+        leadership = _leadership(settings, storage)
+        # With ZooKeeper another dispatcher, perhaps on another host, goes on with them.
+        self._suspends_jobs = isinstance(leadership, FileLeadership)
+        self.dispatcher = Dispatcher(
+            storage, leadership, Supervisor(storage, leadership), _for_jobs(settings)
+        )
+        security = Security(settings.host, settings.token, settings.allow_uploads)
+        if not security.is_loopback and settings.token is None:
+            _log.warning(
+                "The dispatcher listens on %s without a token: whoever reaches it can run programs. "
+                "--token-file names a file with one.",
+                settings.host,
+            )
+        resources = Resources(settings.master, settings.settings.get(options.MASTER_UI.key))
+        app = make_app(self.dispatcher, security, resources, self.shut_down)
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            ssl_certfile=settings.tls_cert,
+            ssl_keyfile=settings.tls_key,
+            server_header=False,
+            timeout_graceful_shutdown=3,
+        )
+        self._server = uvicorn.Server(config)
+
+    def run(self, ready: Callable[[str], None]) -> None:
+        """`ready` is called with the address when requests are accepted."""
+        try:
+            self.dispatcher.start(self.address)
+            threading.Thread(target=self._tell, args=(ready,), daemon=True).start()
+            self._server.run(sockets=[self._socket])
+        finally:
+            self._socket.close()
+            self.dispatcher.close(self._suspends_jobs)
+
+    def _tell(self, ready: Callable[[str], None]) -> None:
+        while not self._server.started and not self._server.should_exit:
+            threading.Event().wait(0.02)
+        ready(self.address)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+    def shut_down(self) -> None:
+        """Asked for by a client: with all jobs, whoever else could go on with them."""
+        self._suspends_jobs = True
+        self.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as problem:
+        raise SetupError(
+            f"The dispatcher cannot listen on {host}:{port}: {problem.strerror}. --port names another port "
+            "(0: any that is free)."
+        ) from None
+    return listener
+
+
+def _in_url(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
+
+
+def _leadership(settings: DispatcherSettings, storage: Storage) -> Leadership:
+    asked = dict(settings.settings)
+    if settings.zookeeper is not None:
+        asked |= {HA_TYPE.key: "zookeeper", HA_QUORUM.key: settings.zookeeper}
+    if settings.cluster_id is not None:
+        asked[HA_CLUSTER_ID.key] = settings.cluster_id
+    return open_leadership(Configuration.from_dict(asked), storage.root)
+
+
+def _for_jobs(settings: DispatcherSettings) -> dict[str, str]:
+    """On a cluster a job gets as many cores as it has subtasks, so that there are some left for others."""
+    own = dict(settings.settings)
+    if settings.master is not None:
+        own.setdefault(options.MASTER.key, settings.master)
+    if (settings.master or "").startswith("spark://"):
+        own.setdefault(options.PARALLELISM.key, "1")
+    return own
+
+
+# --- command line --------------------------------------------------------------------------------
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m millpond.dispatcher",
+        description="Accepts programs, runs them as jobs, shows them: REST and dashboard.",
+    )
+    parser.add_argument(
+        "--storage",
+        type=Path,
+        required=True,
+        help="folder for jobs; all dispatchers and workers see it",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="8081; 0: any that is free")
+    parser.add_argument("--address", help="where clients reach it, if not there: http://NAME:PORT")
+    parser.add_argument(
+        "--master", help="Spark master of jobs: local[*], spark://HOST:PORT, yarn, k8s://..."
+    )
+    parser.add_argument(
+        "-D",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="setting for all jobs",
+    )
+    parser.add_argument(
+        "--zookeeper",
+        metavar="HOSTS",
+        help="HOST:PORT,... : several dispatchers, one of which leads",
+    )
+    parser.add_argument("--cluster-id", help="tells clusters in one ZooKeeper apart (default)")
+    parser.add_argument("--token-file", type=Path, help="file with a token that clients must have")
+    parser.add_argument("--tls-cert", help="certificate (PEM)")
+    parser.add_argument("--tls-key", help="its key (PEM)")
+    parser.add_argument(
+        "--allow-uploads",
+        action="store_true",
+        default=None,
+        help="also if it listens beyond this machine",
+    )
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parsed = build_parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    os.umask(0o077)
+    try:
+        server = DispatcherServer(_settings(parsed))
+        server.run(lambda address: print(f"millpond dispatcher: {address}", flush=True))
+    except MillpondError as problem:
+        print(f"millpond: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _settings(parsed: argparse.Namespace) -> DispatcherSettings:
+    return DispatcherSettings(
+        storage=parsed.storage,
+        host=parsed.host,
+        port=parsed.port,
+        master=parsed.master,
+        settings=key_values(parsed.settings),
+        zookeeper=parsed.zookeeper,
+        cluster_id=parsed.cluster_id,
+        token=_token(parsed.token_file),
+        tls_cert=parsed.tls_cert,
+        tls_key=parsed.tls_key,
+        allow_uploads=parsed.allow_uploads,
+        address=parsed.address,
+    )
+
+
+def key_values(given: list[str]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise SetupError(f"-D needs KEY=VALUE, not '{text}'.")
+        settings[key] = value
+    return settings
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as problem:
+        raise SetupError(f"The token file {path} cannot be read: {problem}.") from None
+    if len(token) < 16:
+        raise SetupError(f"The token in {path} is too short: 16 characters or more.")
+    return token

@@ -1,0 +1,152 @@
+"""What a host does for a task: records and bytes in and out, time, hottest keys.
+
+Counted per frame and per pass, never per record. The numbers of a pass go to the driver with its other
+messages, so those of an attempt that fails are lost with it, and those that arrive are exact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+
+from millpond.runtime.task.codec import Frozen, thaw
+
+if TYPE_CHECKING:
+    from millpond.runtime.task.router import Router
+
+_SAMPLE = 200
+_HOTTEST = 3
+_KEY_TEXT = 80
+# Multiples of the golden ratio: as even as steps of equal size, and never in step with a pattern of keys.
+_FRACTIONS = numpy.arange(_SAMPLE) * 0.6180339887498949 % 1.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a host cannot know by itself: time in ns from any start (it need not be the time of day), the
+    share of the memory it may use that is in use (0: unknown), and the name of its machine."""
+
+    clock_ns: Callable[[], int] = lambda: 0
+    memory_share: Callable[[], float] = lambda: 0.0
+    machine: str = ""
+
+
+class WorkCounts(NamedTuple):
+    """One pass over a split, a label, or a sink's records. `task` is the id of the task, or of the sink.
+    `keyed`: (key group, records with a key in it). `to_sinks`: (sink, its subtask, records, bytes).
+    `busy_ns` may have time of earlier passes of the same subtask that had nothing else to tell."""
+
+    task: int
+    subtask: int
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    busy_ns: int = 0
+    keyed: tuple[int, int] | None = None
+    hottest: tuple[tuple[str, int], ...] = ()
+    to_sinks: tuple[tuple[int, int, int, int], ...] = ()
+    memory_share: float = 0.0
+    machine: str = ""
+
+
+class WorkMeter:
+    """One for each host."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self.clock_ns = surroundings.clock_ns
+        self._untold_ns: dict[tuple[int, int], int] = {}
+
+    def begin(self, task: int, subtask: int) -> Pass:
+        return Pass(self, task, subtask)
+
+    def add_time(self, task: int, subtask: int, busy_ns: int) -> None:
+        self._untold_ns[task, subtask] = self._untold_ns.get((task, subtask), 0) + busy_ns
+
+    def counts(self, task: int, subtask: int) -> WorkCounts:
+        """Of nothing but time and place."""
+        return WorkCounts(
+            task,
+            subtask,
+            busy_ns=self._untold_ns.pop((task, subtask), 0),
+            memory_share=round(self._surroundings.memory_share(), 3),
+            machine=self._surroundings.machine,
+        )
+
+
+class Pass:
+    """Time counts from `begin` on, without the pauses in which others work."""
+
+    def __init__(self, meter: WorkMeter, task: int, subtask: int) -> None:
+        self._meter = meter
+        self._task = task
+        self._subtask = subtask
+        self._since_ns = meter.clock_ns()
+        self.records_in = 0
+        self.bytes_in = 0
+        self._keyed: tuple[int, int] | None = None
+        self._hottest: tuple[tuple[str, int], ...] = ()
+
+    def pause(self) -> None:
+        self._meter.add_time(self._task, self._subtask, self._meter.clock_ns() - self._since_ns)
+
+    def resume(self) -> None:
+        self._since_ns = self._meter.clock_ns()
+
+    def take_keys(self, key_group: int, keys: list[Any], keyed_count: int) -> None:
+        """The keys of all records of a key group. If fewer have one, None among them is no key."""
+        self._keyed = (key_group, keyed_count)
+        self._hottest = hottest(keys, none_is_a_key=keyed_count == len(keys))
+
+    def end(self, router: Router, meta: dict[str, Any]) -> None:
+        """Put the counts into the pass's message, unless it has none, and no record came or went."""
+        self.pause()
+        if not (meta or self.records_in or router.records_out):
+            return
+        counts = self._meter.counts(self._task, self._subtask)
+        meta["work"] = tuple(
+            counts._replace(
+                records_in=self.records_in,
+                records_out=router.records_out,
+                bytes_in=self.bytes_in,
+                bytes_out=router.bytes_out,
+                keyed=self._keyed,
+                hottest=self._hottest,
+                to_sinks=tuple((*place, *sent) for place, sent in router.to_sinks.items()),
+            )
+        )
+
+
+def hottest(keys: list[Any], none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
+    """The most frequent keys of a key group, as text, with how often they came: estimated from a sample if
+    there are many. A key that the sample has once only says nothing, and is left out."""
+    count = len(keys)
+    sample = keys
+    if count > _SAMPLE:
+        sample = [keys[i] for i in (_FRACTIONS * count).astype(numpy.int64).tolist()]
+    if Frozen in set(map(type, sample)):
+        # By their bytes: to compare two of them would mean to read both.
+        frozen = {key.data: key for key in sample if type(key) is Frozen}
+        sample = [frozen[key.data] if type(key) is Frozen else key for key in sample]
+    found = Counter(sample).most_common(_HOTTEST + 1)
+    scale = count / len(sample) if sample else 1.0
+    kept = [
+        (key_text(thaw(key)), round(times * scale))
+        for key, times in found
+        if (times > 1 or scale == 1.0) and (none_is_a_key or key is not None)
+    ]
+    return tuple(kept[:_HOTTEST])
+
+
+def key_text(key: Any) -> str:
+    """What people get to see of a key."""
+    try:
+        text = key if isinstance(key, str) else repr(key)
+    except Exception:  # a class of the user's
+        text = f"a {type(key).__name__}"
+    return text if len(text) <= _KEY_TEXT else text[: _KEY_TEXT - 3] + "..."
