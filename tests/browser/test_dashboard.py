@@ -47,7 +47,7 @@ def test_graph_shows_chains_and_their_numbers_change_in_place(
         ("checkpoints", "Size and duration"),
         ("savepoints", "No savepoint yet."),
         ("exceptions", "No exceptions."),
-        ("state", "5 kB"),
+        ("state", "5.0 kB"),
         ("skew", "skewed: the largest group has 3.6"),
         ("flow", "Where time goes"),
         ("metrics", "seen"),

@@ -4,6 +4,7 @@ import { count, minuteOfDay, timeOfDay } from "./format.js";
 import { h, s } from "./vdom.js";
 
 const MARGIN = { top: 12, right: 14, bottom: 24, left: 58 };
+const GAP = 24;
 const hovered = new Map(); // id of a chart -> position of the pointer, 0..1 of its width
 
 let redraw = () => {};
@@ -11,6 +12,13 @@ let redraw = () => {};
 /** Charts call this when the pointer moves over one. */
 export function whenChanged(callback) {
   redraw = callback;
+}
+
+/** Plots side by side, as many in a row as fit with `least` pixels each, `columns` at most. `build(width)` makes them. */
+export function chartGrid(room, columns, build, least = 420) {
+  const fitting = Math.max(1, Math.min(columns, Math.floor((room + GAP) / (least + GAP))));
+  const width = Math.floor((room - GAP * (fitting - 1)) / fitting);
+  return h("div", { class: "chart-grid", style: { "grid-template-columns": `repeat(${fitting}, ${width}px)` } }, build(width));
 }
 
 /**
@@ -21,11 +29,16 @@ export function timeChart({ id, label, width, height = 200, series, format = cou
   const times = series.flatMap((one) => one.points.map(([ms]) => ms));
   if (times.length < 2) return h("div", { class: "chart-wait", style: { height: `${height}px` } }, "Waiting for a second value…");
   const range = [Math.min(...times), Math.max(...times)];
+  if (series.some((one) => one.kind === "bars")) {
+    const half = (range[1] - range[0]) / (2 * times.length); // room for half a bar at both ends
+    range[0] -= half;
+    range[1] += half;
+  }
   const top = niceTop(Math.max(limit || 0, ...series.flatMap((one) => one.points.map(([, value]) => value))), format);
   const inner = { width: Math.max(width - MARGIN.left - MARGIN.right, 40), height: height - MARGIN.top - MARGIN.bottom };
   const x = (ms) => MARGIN.left + (inner.width * (ms - range[0])) / Math.max(range[1] - range[0], 1);
   const y = (value) => MARGIN.top + inner.height * (1 - value / top);
-  const frame = { x, y, inner, range, top };
+  const frame = { x, y, inner, range, top, places: times.length };
   return h(
     "figure",
     { class: "chart", key: `chart-${id}` },
@@ -59,7 +72,7 @@ function grid({ x, y, inner, range, top }, format, width) {
     "g",
     { class: "grid" },
     steps.map((step) => s("line", { x1: MARGIN.left, x2: MARGIN.left + inner.width, y1: y(top * step), y2: y(top * step) })),
-    steps.filter((step) => step !== 0.25 && step !== 0.75).map((step) => s("text", { x: MARGIN.left - 8, y: y(top * step) + 4, "text-anchor": "end" }, format(top * step))),
+    steps.filter((step) => step !== 0.25 && step !== 0.75).map((step) => s("text", { x: MARGIN.left - 8, y: y(top * step) + 4, "text-anchor": "end" }, round(format(top * step)))),
     Array.from({ length: columns }, (_, index) => {
       const ms = range[0] + (span * index) / (columns - 1);
       const anchor = index === 0 ? "start" : index === columns - 1 ? "end" : "middle";
@@ -68,11 +81,11 @@ function grid({ x, y, inner, range, top }, format, width) {
   );
 }
 
-function shape({ points, tone, kind = "line" }, { x, y, inner }) {
+function shape({ points, tone, kind = "line" }, { x, y, inner, places }) {
   if (points.length === 0) return null;
   const base = MARGIN.top + inner.height;
   if (kind === "bars") {
-    const wide = Math.max(Math.min((inner.width / points.length) * 0.6, 14), 1.5);
+    const wide = Math.max(Math.min((inner.width / places) * 0.6, 14), 1.5);
     return s("g", { class: `bars tone-${tone}` }, points.map(([ms, value]) => s("rect", { x: x(ms) - wide / 2, y: y(value), width: wide, height: Math.max(base - y(value), 0) })));
   }
   if (kind === "dots") {
@@ -126,6 +139,11 @@ function tooltip(id, series, frame, format, width) {
   );
 }
 
+/** "50.0 k" -> "50 k": numbers at an axis do not move. */
+function round(text) {
+  return text.replace(/\.0(?!\d)/, "");
+}
+
 /** The end of an axis: a round number above the largest value. */
 export function niceTop(largest, format) {
   if (!(largest > 0)) return format === count ? 10 : 1;
@@ -161,7 +179,7 @@ export function barChart({ id, label, width, height = 180, values, mean, describ
         { class: "grid" },
         [0, 0.5, 1].map((share) => [
           s("line", { x1: MARGIN.left, x2: MARGIN.left + room, y1: y(top * share), y2: y(top * share) }),
-          s("text", { x: MARGIN.left - 8, y: y(top * share) + 4, "text-anchor": "end" }, count(top * share)),
+          s("text", { x: MARGIN.left - 8, y: y(top * share) + 4, "text-anchor": "end" }, round(count(top * share))),
         ]),
         marks.map((index) => s("text", { x: MARGIN.left + step * (index + 0.5), y: height - 7, "text-anchor": "middle" }, name(bars[index]))),
       ),
@@ -177,14 +195,17 @@ export function barChart({ id, label, width, height = 180, values, mean, describ
   );
 }
 
-/** A small line beside a number. */
-export function sparkline(points, width = 96, height = 24) {
+/** A small line beside a number. `zero`: its lower end is 0; else it shows how much the number has moved. */
+export function sparkline(points, zero = true, width = 96, height = 24) {
   if (points.length < 2) return s("svg", { class: "spark", width, height, "aria-hidden": "true" });
   const recent = points.slice(-120);
-  const top = Math.max(...recent.map(([, value]) => value), 1e-9);
+  const values = recent.map(([, value]) => value);
+  const top = Math.max(...values, 1e-9);
+  // not more than twentyfold: what hardly moves should look like it
+  const bottom = zero ? 0 : Math.min(...values, top * 0.95);
   const [first, end] = [recent[0][0], recent[recent.length - 1][0]];
   const line = recent
-    .map(([ms, value], index) => `${index ? "L" : "M"}${((width * (ms - first)) / Math.max(end - first, 1)).toFixed(1)} ${(height - 2 - ((height - 4) * Math.max(value, 0)) / top).toFixed(1)}`)
+    .map(([ms, value], index) => `${index ? "L" : "M"}${((width * (ms - first)) / Math.max(end - first, 1)).toFixed(1)} ${(height - 2 - ((height - 4) * Math.max(value - bottom, 0)) / (top - bottom)).toFixed(1)}`)
     .join("");
   return s("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, s("path", { d: line }));
 }

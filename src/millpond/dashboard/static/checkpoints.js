@@ -1,47 +1,41 @@
 // Checkpoints of a job: counts, size and duration over time, and each of the last hundred.
 
-import { timeChart } from "./charts.js";
+import { chartGrid, timeChart } from "./charts.js";
 import { bytes, count, duration, exact, time } from "./format.js";
 import { h } from "./vdom.js";
 import { card, empty, table, tile } from "./widgets.js";
-
-const WIDE = 900;
 
 export function checkpointsTab(report, width) {
   const { counts = {}, history = [] } = report.checkpoints || {};
   if (!history.length) {
     return card("Checkpoints", empty("No checkpoint yet.", "The first one follows the first batches; execution.checkpointing.interval sets how often."));
   }
-  const half = width > WIDE ? Math.floor((width - 34 - 24) / 2) : width - 34;
   const made = history.filter((one) => !one.is_savepoint);
-  const points = (field, of = made) => of.map((one) => [one.started_ms, one[field]]);
+  const saved = history.filter((one) => one.is_savepoint);
+  const series = (field, tone, kind, of = made) => ({ label: of === saved ? "savepoint" : "checkpoint", tone, kind, points: of.map((one) => [one.started_ms, one[field]]) });
+  const chart = (wide, id, label, format, all) => timeChart({ id: `checkpoint-${id}`, label, width: wide, height: 190, format, series: all.filter((one) => one.points.length) });
   return [
     h(
       "div",
       { class: "tiles small", key: "counts" },
-      tile("Completed", exact(counts.completed)),
-      tile("In progress", exact(counts.in_progress)),
-      tile("Failed", exact(counts.failed), null, counts.failed ? "failed" : null),
-      tile("Restored", exact(counts.restored)),
+      tile("Completed", exact(counts.completed), "since the job began"),
+      tile("In progress", exact(counts.in_progress), "right now"),
+      tile("Failed", exact(counts.failed), "since the job began", counts.failed ? "failed" : null),
+      tile("Restored", exact(counts.restored), "times from a checkpoint"),
       tile("Mean duration", duration(mean(made.map((one) => one.duration_ms))), `of the last ${made.length}`),
       tile("Mean written", bytes(mean(made.map((one) => one.bytes_written))), `of the last ${made.length}`),
     ),
     card(
       "Size and duration",
-      h(
-        "div",
-        { class: "chart-pair" },
-        timeChart({
-          id: "checkpoint-size",
-          label: "Size",
-          width: half,
-          format: bytes,
-          series: [
-            { label: "full", tone: "one", kind: "area", points: points("bytes_full") },
-            { label: "written", tone: "two", kind: "bars", points: points("bytes_written") },
-          ],
-        }),
-        timeChart({ id: "checkpoint-duration", label: "Duration", width: half, format: duration, series: [{ label: "duration", tone: "three", kind: "bars", points: points("duration_ms") }] }),
+      chartGrid(
+        width - 34,
+        3,
+        (wide) => [
+          chart(wide, "duration", "Duration", duration, [series("duration_ms", "three", "bars"), series("duration_ms", "four", "bars", saved)]),
+          chart(wide, "written", "Bytes written", bytes, [series("bytes_written", "two", "bars"), series("bytes_written", "four", "bars", saved)]),
+          chart(wide, "full", "Full size", bytes, [series("bytes_full", "one", "area")]),
+        ],
+        330,
       ),
     ),
     card("The last ones", list(history)),

@@ -1,19 +1,16 @@
 // Flow control: does the job keep up, how much may the next batch read, how long do batches take.
 
-import { timeChart } from "./charts.js";
+import { chartGrid, timeChart } from "./charts.js";
 import { DASH, count, duration, percent, rate } from "./format.js";
 import { remembered } from "./series.js";
 import { h } from "./vdom.js";
 import { card, cut, table, tile, timeBar, timeBarLegend } from "./widgets.js";
 
-const WIDE = 900;
-
 export function flowTab(jid, report, width) {
   const flow = report.flow || {};
   const latency = flow["latency-ms"] || {};
   const target = flow["target-latency-ms"];
-  const half = width > WIDE ? Math.floor((width - 34 - 24) / 2) : width - 34;
-  const chart = (id, label, format, series, limit) => timeChart({ id: `flow-${id}`, label, width: half, height: 180, format, series: series.map(([name, tone, key]) => ({ label: name, tone, points: remembered(`${jid}/${key}`) })), limit });
+  const chart = (wide, id, label, format, series, limit) => timeChart({ id: `flow-${id}`, label, width: wide, height: 180, format, series: series.map(([name, tone, key]) => ({ label: name, tone, points: remembered(`${jid}/${key}`) })), limit });
   return [
     h(
       "div",
@@ -22,20 +19,16 @@ export function flowTab(jid, report, width) {
       tile("Credits", count(flow.credits), "records for the next batch"),
       tile("Last batch", duration(flow["batch-duration-ms"]), `${count(flow["batch-records"])} records`),
       tile("Target latency", target == null ? DASH : duration(target), target == null ? "none set" : latency.p99 > target ? "p99 is above it" : "p99 is within it", target != null && latency.p99 > target ? "pressed" : null),
-      tile("Latency", duration(latency.p50), "median of 100 batches"),
-      tile("p90", duration(latency.p90), "of 100 batches"),
-      tile("p99", duration(latency.p99), "of 100 batches"),
+      tile("Latency, median", duration(latency.p50), `p90 ${duration(latency.p90)}, p99 ${duration(latency.p99)}`),
     ),
     card(
       "Since this page was opened",
-      h(
-        "div",
-        { class: "chart-pair" },
-        chart("throughput", "Records per second", rate, [["records/s", "one", "throughput"]]),
-        chart("latency", target == null ? "Latency" : "Latency (dashed: target)", duration, [["p50", "one", "p50"], ["p90", "two", "p90"], ["p99", "three", "p99"]], target),
-        chart("backlog", "Backlog and credits, in records", count, [["backlog", "two", "backlog"], ["credits", "one", "credits"]]),
-        chart("batch", target == null ? "Duration of batches" : "Duration of batches (dashed: target)", duration, [["batch", "three", "batch"]], target),
-      ),
+      chartGrid(width - 34, 2, (wide) => [
+        chart(wide, "throughput", "Records per second", rate, [["records/s", "one", "throughput"]]),
+        chart(wide, "latency", target == null ? "Latency" : "Latency (dashed: target)", duration, [["p50", "one", "p50"], ["p90", "two", "p90"], ["p99", "three", "p99"]], target),
+        chart(wide, "backlog", "Backlog and credits, in records", count, [["backlog", "two", "backlog"], ["credits", "one", "credits"]]),
+        chart(wide, "batch", target == null ? "Duration of batches" : "Duration of batches (dashed: target)", duration, [["batch", "three", "batch"]], target),
+      ]),
     ),
     card("Where time goes", shares(report.vertices || []), timeBarLegend()),
   ];

@@ -12,7 +12,7 @@ function scaled(value, base, units) {
     index += 1;
   }
   const digits = size >= 99.95 || index === 0 ? 0 : 1;
-  const text = (value < 0 ? -size : size).toFixed(digits).replace(/\.0+$/, "");
+  const text = (value < 0 ? -size : size).toFixed(digits); // also a last 0: numbers that move keep their width
   return units[index] ? `${text} ${units[index]}` : text;
 }
 
@@ -44,7 +44,7 @@ export function bytesRate(value) {
 export function duration(ms) {
   if (!known(ms) || ms < 0) return DASH;
   if (ms < 1000) return `${ms < 10 && !Number.isInteger(ms) ? ms.toFixed(1) : Math.round(ms)} ms`;
-  if (ms < 59950) return `${(ms / 1000).toFixed(1).replace(/\.0$/, "")} s`;
+  if (ms < 59950) return `${(ms / 1000).toFixed(1)} s`;
   return long(ms);
 }
 

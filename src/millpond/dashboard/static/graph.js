@@ -4,10 +4,10 @@ import { DASH, bytes, count, duration, exact, percent, rate, time, times, waterm
 import { layout } from "./layout.js";
 import { link } from "./router.js";
 import { h, s } from "./vdom.js";
-import { card, pill, table, timeBar, timeBarLegend } from "./widgets.js";
+import { card, cut, pill, table, timeBar, timeBarLegend } from "./widgets.js";
 
-const BOX_WIDTH = 264;
-const BOX_BASE = 150; // head, numbers, bar and watermark
+const BOX_WIDTH = 256;
+const BOX_BASE = 134; // head, numbers, bar and watermark
 const LINE = 21; // one operator of the chain
 const SHOWN_OPERATORS = 5;
 const SMALLEST = 0.72; // below that the boxes cannot be read: rather scroll
@@ -41,7 +41,7 @@ function drawing(jid, vertices, selected, width) {
     const other = layout(boxes, true);
     if (other.width < plan.width) [plan, down] = [other, true];
   }
-  const scale = Math.max(Math.min(width / plan.width, 1), down ? 0.6 : SMALLEST);
+  const scale = Math.max(Math.min(width / plan.width, 1), SMALLEST);
   const [wide, tall] = [plan.width * scale, plan.height * scale];
   return h(
     "div",
@@ -66,7 +66,7 @@ function shownLines(vertex) {
 }
 
 function arrowHead() {
-  return s("defs", null, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto-start-reverse" }, s("path", { d: "M0 0L8 4L0 8z" })));
+  return s("defs", null, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 5.5, markerHeight: 5.5, orient: "auto-start-reverse" }, s("path", { d: "M0 0L8 4L0 8z" })));
 }
 
 function edge(line, down) {
@@ -88,7 +88,7 @@ function edgeLabel(line, vertices) {
   const from = vertices.find((vertex) => vertex.id === line.from);
   return h(
     "span",
-    { class: "edge-label", key: `label-${line.from}-${line.to}`, style: { left: `${(last[0] + before[0]) / 2}px`, top: `${(last[1] + before[1]) / 2}px` }, title: `from ${from.name}` },
+    { class: "edge-label", key: `label-${line.from}-${line.to}`, style: { left: `${before[0] + 0.46 * (last[0] - before[0])}px`, top: `${before[1] + 0.46 * (last[1] - before[1])}px` }, title: `from ${from.name}` },
     strategy,
   );
 }
@@ -97,6 +97,7 @@ function box(vertex, { x, y }, height, jid, selected) {
   const chosen = vertex.id === selected;
   const names = operatorNames(vertex);
   const shown = names.length > SHOWN_OPERATORS + 1 ? names.slice(0, SHOWN_OPERATORS) : names;
+  const isSource = !(vertex.inputs || []).length;
   const pressed = vertex["backpressure-ratio"] > 0.5 ? " is-pressed" : "";
   const number = (label, value, whole) => h("div", { title: whole }, h("span", null, label), h("b", null, value));
   return h(
@@ -119,7 +120,7 @@ function box(vertex, { x, y }, height, jid, selected) {
     h(
       "div",
       { class: "vertex-numbers" },
-      number("in", rate(vertex["records-in-per-second"]), `${exact(vertex.metrics?.["read-records"])} records read`),
+      number("in", isSource && !vertex["records-in-per-second"] ? DASH : rate(vertex["records-in-per-second"]), `${exact(vertex.metrics?.["read-records"])} records read`),
       number("out", rate(vertex["records-out-per-second"]), `${exact(vertex.metrics?.["write-records"])} records written`),
       number("state", vertex["state-bytes"] ? bytes(vertex["state-bytes"]) : DASH, "size of its state"),
     ),
@@ -146,7 +147,7 @@ function details(vertex, jid) {
     cells: [
       task.subtask,
       pill(task.status),
-      task.host,
+      cut(task.host || DASH),
       count(task["read-records"]),
       count(task["write-records"]),
       bytes(task["read-bytes"]),

@@ -112,7 +112,7 @@ function header({ jid, job, report, name, state }, ui) {
       h("span", null, end > 0 ? "Ran for " : "Running for ", h("b", { class: "ticking" }, clock(lasted))),
       h("span", null, "Parallelism ", h("b", null, report?.parallelism ?? DASH)),
       h("span", { class: report?.restarts ? "attention" : null }, "Restarts ", h("b", null, report?.restarts ?? DASH)),
-      report?.["job-type"] ? h("span", null, h("b", null, report["job-type"].toLowerCase())) : null,
+      report?.["job-type"] ? h("span", null, "Type ", h("b", null, report["job-type"].toLowerCase())) : null,
       silent ? h("span", { class: "attention" }, `Its driver was last heard ${clock(now - report.heartbeat)} ago`) : null,
     ),
   );
@@ -130,7 +130,7 @@ function strip({ report, job, state: jobState }) {
   const ended = last ? last.started_ms + last.duration_ms : null;
   return h(
     "div",
-    { class: "tiles", key: "strip" },
+    { class: "tiles compact", key: "strip" },
     tile("Throughput", rate(flow["records-per-second"]), flow["batch-records"] == null ? null : `${count(flow["batch-records"])} in the last batch`),
     tile("Backlog", count(flow["backlog-records"]), pace(flow, over), flow.backpressured && !over ? "pressed" : null),
     tile("Latency p99", duration(flow["latency-ms"]?.p99), flow["latency-ms"] ? `median ${duration(flow["latency-ms"].p50)}` : "no batch yet"),
@@ -159,6 +159,7 @@ function tabs(jid, tab, { report }) {
 
 function body(jid, tab, vertex, data, ui) {
   if (tab === "exceptions") return exceptionsTab(data.report, data.history);
+  if (!data.report && ENDED.has(data.state)) return card("No report", empty("The job ended before it could report.", "The cause is in the tab Exceptions, or in its log.", `millpond logs ${jid}`));
   if (!data.report) return card("Starting", empty("The job has not reported yet.", "Its driver is starting Spark. What it prints is in its log.", `millpond logs ${jid}`));
   switch (tab) {
     case "graph":

@@ -1,7 +1,8 @@
 // Where the boxes of a job's graph stand: in levels from the sources to the sinks, with few crossings of lines.
 
-const GAP = { along: 84, across: 28 };
+const GAP = { along: 102, across: 24 };
 const LANE = 10; // room for a line that passes a level without a box
+const PORT = 20; // between the ends of lines at the same box
 
 /**
  * `boxes`: [{id, width, height, inputs: [{id, ...}]}]. `down`: levels are rows instead of columns.
@@ -20,6 +21,7 @@ export function layout(boxes, down = false) {
   }
   const rows = order([...items.values()]);
   const extent = place(rows);
+  for (const item of items.values()) item.before.sort((left, right) => left.across - right.across);
   const turn = ([along, across]) => (down ? [across, along] : [along, across]);
   const places = new Map();
   for (const box of boxes) {
@@ -128,6 +130,7 @@ function points(items) {
   const found = [[items[0].end, items[0].across]];
   for (const lane of items.slice(1, -1)) found.push([lane.along, lane.across], [lane.end, lane.across]);
   const last = items[items.length - 1];
-  found.push([last.along, last.across]);
+  const port = last.before.indexOf(items[items.length - 2]) - (last.before.length - 1) / 2;
+  found.push([last.along, last.across + port * Math.min(PORT, (last.thickness - 40) / last.before.length)]);
   return found;
 }

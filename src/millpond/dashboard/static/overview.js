@@ -59,11 +59,9 @@ async function reportOf(job, signal) {
     remember(`${job.jid}/throughput`, report.heartbeat, report.flow?.["records-per-second"]);
     return report;
   } catch (error) {
-    if (error instanceof api.Refused && error.status === 404) {
-      if (ENDED.has(job.state)) endedReports.set(job.jid, null);
-      return null; // not written yet, or it never began
-    }
-    throw error;
+    if (!(error instanceof api.Refused)) throw error;
+    if (ENDED.has(job.state)) endedReports.set(job.jid, null);
+    return null; // not written yet, or cannot be read: the list is shown all the same
   }
 }
 
@@ -128,7 +126,7 @@ function runningTable(jobs, reports) {
         time(job["start-time"]),
         clock(job.duration),
         tasksOf(job),
-        h("span", { class: "with-spark" }, sparkline(remembered(`${job.jid}/throughput`)), rate(report?.flow?.["records-per-second"])),
+        h("span", { class: "with-spark" }, sparkline(remembered(`${job.jid}/throughput`)), h("span", null, rate(report?.flow?.["records-per-second"]))),
         lastCheckpoint(report, report?.heartbeat),
       ],
     };

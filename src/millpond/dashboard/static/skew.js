@@ -40,7 +40,7 @@ function body(vertex, width) {
       id: `groups-${vertex.id}`,
       label: `Records per key group (${groups.length} groups; halved every minute; dashed: mean)`,
       width: wide ? width - 34 - keysWidth - 28 : width - 34,
-      height: 268,
+      height: 372,
       values: groups,
       mean,
       describe: (name, value) => `key group ${name}: ${count(value)} records, ${times(mean ? value / mean : 0)} the mean`,

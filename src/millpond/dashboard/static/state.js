@@ -49,7 +49,7 @@ function list(jid, vertices, total) {
         h("span", { class: "with-meter" }, meter(share, `${percent(share)} of the job's state`), percent(share)),
         h("span", { class: fast ? "attention" : null }, bytesRate(growth)),
         growth == null ? null : bytes(Math.max(size + growth * 3600, 0)),
-        sparkline(remembered(`${jid}/${vertex.id}/state`)),
+        sparkline(remembered(`${jid}/${vertex.id}/state`), false),
       ],
     };
   });

@@ -41,16 +41,20 @@ export function empty(title, hint, command) {
   );
 }
 
+const FLEXIBLE = 200; // the least room for a column without a width
+
 /**
- * `columns`: {label, class?, width?, title?}; `rows`: {key, cells, class?}. On a narrow screen each cell tells its label.
+ * `columns`: {label, class?, width?, title?}; `rows`: {key, cells, class?}. On a narrow screen rows become blocks, in which
+ * each cell tells its label.
  */
 export function table(columns, rows, caption) {
+  const least = columns.reduce((sum, column) => sum + (column.width?.endsWith("px") ? parseInt(column.width, 10) : column.class === "number" ? FLEXIBLE / 2 : FLEXIBLE), 0);
   return h(
     "div",
     { class: "table-frame", tabindex: "0", role: "region", "aria-label": caption },
     h(
       "table",
-      null,
+      { style: { "--least": `${least}px` } },
       h("caption", { class: "unseen" }, caption),
       h("colgroup", null, columns.map((column) => h("col", { style: column.width ? { width: column.width } : {} }))),
       h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.class, title: column.title }, column.label)))),
@@ -58,7 +62,7 @@ export function table(columns, rows, caption) {
         "tbody",
         null,
         rows.map((row) =>
-          h("tr", { key: `row-${row.key}`, class: row.class }, row.cells.map((cell, index) => h("td", { class: columns[index].class }, cell ?? DASH))),
+          h("tr", { key: `row-${row.key}`, class: row.class }, row.cells.map((cell, index) => h("td", { class: columns[index].class, "data-label": columns[index].label }, cell ?? DASH))),
         ),
       ),
     ),
