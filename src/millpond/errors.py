@@ -10,6 +10,10 @@ MillpondError
  |   +- IncompatibleCheckpointError   the program does not fit what is stored
  |   +- CorruptDataError          a stored file or blob fails its checksum
  |   +- StateLostError            state that is kept in memory only is gone
+ +- QueryableStateError       a look-up has no answer
+ |   +- UnknownStateError         the job has no queryable state of this name
+ |   +- UnknownKeyError           the state has nothing for this key
+ |   +- RetryLaterError           not now: the job restarts, or has not loaded the state yet
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SlotError                 ... because a slot died, hung or could not be started
@@ -62,6 +66,25 @@ class CorruptDataError(CheckpointError):
 
 class StateLostError(CheckpointError):
     """State of a job that keeps none but in memory is gone with its slot."""
+
+
+class QueryableStateError(MillpondError):
+    """A look-up of queryable state has no answer."""
+
+
+class UnknownStateError(QueryableStateError):
+    """The job has no queryable state of this name."""
+
+
+class UnknownKeyError(QueryableStateError, KeyError):
+    """The state has nothing for this key."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would quote it
+
+
+class RetryLaterError(QueryableStateError):
+    """There is no answer now, but there will be: the job restarts, or has not loaded the state yet."""
 
 
 class JobExecutionError(MillpondError):

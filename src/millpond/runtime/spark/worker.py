@@ -25,6 +25,7 @@ from millpond.runtime.task.changelog import LogStore
 from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
+from millpond.runtime.task.state_views import NEEDS_SLOTS, StateViews
 
 Host = TypeVar("Host")
 _HOSTS_KEPT = 4
@@ -39,6 +40,11 @@ def runner_of(job: JobRef) -> Runner:
     context = TaskContext.get()
     assert context is not None
     return Relay(job.slots, context.partitionId(), context.taskAttemptId(), job.blob, job.attempt)
+
+
+def refuse_without_slots() -> None:
+    """A function has declared a queryable state."""
+    raise ProgramError(NEEDS_SLOTS)
 
 
 def wake(job: JobRef, partition: int) -> None:
@@ -80,7 +86,11 @@ class _InWorker:
     def __init__(self, job: JobRef) -> None:
         self._job = job
         folder = os.path.join(job.worker_folder, str(os.getpid()))
-        self._host = _cached(_hosts, job.run_id, lambda: JobHost(job.blob, job.attempt, folder))
+        self._host = _cached(
+            _hosts,
+            job.run_id,
+            lambda: JobHost(job.blob, job.attempt, folder, views=StateViews(refuse_without_slots)),
+        )
 
     def run_lane(self, path: str) -> Iterator[Row]:
         with open(path, "rb") as file:
