@@ -16,6 +16,10 @@ MillpondError
  |   +- StateLostError            state that is kept in memory only is gone
  +- LeadershipError           who leads, or which jobs there are, cannot be found out or written
  |   +- LeadershipLost            ... because this dispatcher does not lead (any more)
+ +- QueryableStateError       a look-up has no answer
+ |   +- UnknownStateError         the job has no queryable state of this name
+ |   +- UnknownKeyError           the state has nothing for this key
+ |   +- RetryLaterError           not now: the job restarts, or has not loaded the state yet
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SlotError                 ... because a slot died, hung or could not be started
@@ -96,6 +100,25 @@ class LeadershipError(MillpondError):
 
 class LeadershipLost(LeadershipError):
     """This dispatcher does not lead, or does not lead any more: another one may."""
+
+
+class QueryableStateError(MillpondError):
+    """A look-up of queryable state has no answer."""
+
+
+class UnknownStateError(QueryableStateError):
+    """The job has no queryable state of this name."""
+
+
+class UnknownKeyError(QueryableStateError, KeyError):
+    """The state has nothing for this key."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # KeyError would quote it
+
+
+class RetryLaterError(QueryableStateError):
+    """There is no answer now, but there will be: the job restarts, or has not loaded the state yet."""
 
 
 class JobExecutionError(MillpondError):

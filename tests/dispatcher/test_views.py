@@ -145,6 +145,10 @@ def vertex(vertex_id: str, name: str, inputs: list[dict[str, str]]) -> dict[str,
 
 @pytest.fixture
 def report() -> dict[str, Any]:
+    return make_report()
+
+
+def make_report() -> dict[str, Any]:
     own = empty_report(Submission(JID, "app.py", "program/app.py"), NOW - 1000)
     inputs = [{"id": SOURCE, "ship-strategy": "HASH"}]
     checkpoint = {"started_ms": NOW - 500, "duration_ms": 20, "bytes_written": 5, "bytes_full": 50}

@@ -208,6 +208,14 @@ SLOT_HANG_TIMEOUT_S = Option(
 SLOT_IDLE_TIMEOUT_S = Option(
     "millpond.slot.idle-timeout-s", 600, "a slot without work for so long ends"
 )
+QUERYABLE_HOST = Option(
+    "queryable-state.server.bind-host",
+    None,
+    "where slots answer look-ups; default 127.0.0.1, on a cluster the executor's host",
+)
+QUERYABLE_PORTS = Option(
+    "queryable-state.server.ports", "0", "a port, or a range such as 9067-9077; 0: any that is free"
+)
 SPARK_LOG_LEVEL = Option("millpond.spark.log-level", "ERROR", "Spark's own log level on stderr")
 PYTHON_FILES = Option(
     "python.files", None, "comma-separated modules, packages, folders or zips that workers need"

@@ -114,6 +114,7 @@ class BroadcastStream:
                 raise TypeError(
                     f"broadcast takes MapStateDescriptors, not {type(descriptor).__name__}"
                 )
+            descriptor.refuse_queryable("Broadcast state")
             if descriptor.ttl_config is not None:
                 raise ProgramError(
                     f"Broadcast state '{descriptor.name}' cannot have a time to live: its copies would "

@@ -39,6 +39,7 @@ from millpond.datastream.joins import IntervalJoinable, Joinable
 from millpond.datastream.key_partitioner import KeyGroupPartitioner
 from millpond.datastream.operator_state import CheckpointedFunction
 from millpond.datastream.output_tag import OutputTag
+from millpond.datastream.queryable_stream import KeyedQueryable, Queryable
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
 from millpond.datastream.state import MapStateDescriptor
 from millpond.datastream.window import (
@@ -73,7 +74,7 @@ def _require(function: Any, kind: type[Function], method: str) -> None:
         )
 
 
-class DataStream(Joinable):
+class DataStream(Joinable, Queryable):
     """A stream of records. Usually the output of one operator; after `union` of several."""
 
     def __init__(
@@ -376,7 +377,7 @@ class DataStream(Joinable):
         return self
 
 
-class KeyedStream(IntervalJoinable, DataStream):
+class KeyedStream(IntervalJoinable, KeyedQueryable, DataStream):
     """A stream cut up by key: what follows has state and timers per key."""
 
     def __init__(self, stream: DataStream, exchange: Exchange) -> None:

@@ -193,6 +193,41 @@ class StateDescriptor(ABC):
         self.name = name
         self.type_info = to_type_info(type_info)
         self.ttl_config: StateTtlConfig | None = None
+        self.queryable_name: str | None = None
+
+    def set_queryable(self, queryable_state_name: str) -> None:
+        """Let other processes look this state up by key, under a name that is unique within the job
+        (millpond.queryable). Keyed state only; they see what committed batches left."""
+        if not isinstance(queryable_state_name, str) or not queryable_state_name:
+            raise ProgramError(
+                f"set_queryable of state '{self.name}' takes a name that is not empty, not "
+                f"{queryable_state_name!r}."
+            )
+        if self.kind is StateKind.COLUMN:
+            raise UnsupportedFeatureError(
+                f"Column state '{self.name}' cannot be queryable: use a KeyedProcessFunction with value "
+                "or map state, or as_queryable_state on what the function emits."
+            )
+        if self.queryable_name not in (None, queryable_state_name):
+            raise ProgramError(
+                f"State '{self.name}' is queryable as '{self.queryable_name}' already; it cannot be "
+                f"'{queryable_state_name}', too."
+            )
+        self.queryable_name = queryable_state_name
+
+    def is_queryable(self) -> bool:
+        return self.queryable_name is not None
+
+    def refuse_queryable(self, what: str) -> None:
+        """For states that are not keyed, or belong to more than a key."""
+        if self.queryable_name is not None:
+            raise ProgramError(
+                f"{what} '{self.name}' cannot be queryable (as '{self.queryable_name}'): only state that "
+                "belongs to a key alone can. Keep it in keyed state, or use as_queryable_state."
+            )
+
+    def get_queryable_state_name(self) -> str | None:
+        return self.queryable_name
 
     def get_name(self) -> str:
         return self.name

@@ -38,6 +38,9 @@ class StateBackend(ABC):
     """False: state lives only here, and a job cannot go on without it."""
     in_memory = False
     """True if tables hold Python objects in dictionaries (`hash_tables.py`)."""
+    reads_from_any_thread = False
+    """True if look-ups of queryable state may read while another thread works. Else they wait until that one
+    has done a key group, so that no two threads are ever here at once."""
 
     def open(self, context: BackendContext) -> None:
         """Called once, before anything else."""

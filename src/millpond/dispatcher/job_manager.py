@@ -152,7 +152,11 @@ class JobManager:
     def _report(self) -> dict[str, Any]:
         report = empty_report(self._submission, self._started_ms)
         if self._job is not None:
-            report |= self._job.report()
+            try:
+                report |= self._job.report()
+            except Exception:  # a job that cannot describe itself must still be seen to end
+                traceback.print_exc()
+                report["state"] = self._state()
         if self._ended.is_set():
             if self._problem is not None:
                 report["state"] = "FAILED"

@@ -106,7 +106,9 @@ class Node:
 
     @property
     def is_sink(self) -> bool:
-        return self.kind in (OperatorKind.SINK, OperatorKind.SINK_FUNCTION)
+        """True where a stream may end: what only keeps state for others is an end, too."""
+        ends = self.kind in (OperatorKind.SINK, OperatorKind.SINK_FUNCTION)
+        return ends or getattr(self.function, "is_sink", False)
 
     @property
     def has_state(self) -> bool:

@@ -21,6 +21,7 @@ def validate(
             "or use execute_and_collect()."
         )
     _check_uids(graph, auto_uids)
+    _check_queryable_names(graph)
     for node in graph.nodes.values():
         _check_parallelism(node, parallelism, max_parallelism)
         _check_pickling(node)
@@ -56,6 +57,18 @@ def _check_uids(graph: StreamGraph, auto_uids: bool) -> None:
             raise ProgramError(
                 f"{_title(node)} keeps state but has no uid, and generated uids are switched off "
                 "(pipeline.auto-generate-uids). Call .uid('...') on it."
+            )
+
+
+def _check_queryable_names(graph: StreamGraph) -> None:
+    """Those of as_queryable_state. Other functions name theirs when they are opened (state_views.py)."""
+    owners: dict[str, Node] = {}
+    for node in graph.nodes.values():
+        name = getattr(node.function, "queryable_name", None)
+        if name is not None and owners.setdefault(name, node) is not node:
+            raise ProgramError(
+                f"The queryable state '{name}' is declared by {_title(owners[name])} and by "
+                f"{_title(node)}. Such a name must be unique within a job."
             )
 
 

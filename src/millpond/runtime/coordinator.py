@@ -17,6 +17,7 @@ from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream.connectors.base import SplitEnumerator
 from millpond.errors import IncompatibleCheckpointError, JobCancelledError, ProgramError
 from millpond.plan.physical import JobPlan
+from millpond.queryable.desk import LOOK_EVERY_MS, QueryableDesk
 from millpond.runtime.alignment import Alignment
 from millpond.runtime.batch_size import sizer_of
 from millpond.runtime.job_folder import JobFolder
@@ -77,6 +78,8 @@ class Coordinator:
         self.savepoints = SavepointDesk(
             plan, folder_path, self._wake.set, self.record.savepoint_is_there
         )
+        generation = 0 if folder is None else folder.generation
+        self.queries = QueryableDesk(plan, folder_path, generation)
         self._order: SavepointOrder | None = None  # of the batch that runs
         self.stopped = (
             False  # by a savepoint, or at the end of the input; there is no further batch
@@ -196,6 +199,7 @@ class Coordinator:
     def commit_output(self) -> None:
         """Make the output of the newest completed batch visible. Spark has committed that batch;
         doing it again changes nothing."""
+        self.queries.committed(self._last_epoch)
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
         self._recover_output(self._last_epoch)
@@ -249,6 +253,7 @@ class Coordinator:
         if epoch == self._last_epoch:
             # It ran, but Spark did not commit it: it runs again, from what was before it.
             self._load_epoch(epoch - 1)
+            self.queries.committed(epoch - 1)
             self.finished = self.stopped = self._stops_now = False
             self.savepoints.forget(epoch)
             self._recover_output(epoch - 1)
@@ -271,6 +276,7 @@ class Coordinator:
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
         self._ended = {source: e.ended() for source, e in self._enumerators.items()}
+        self.queries.batch_planned()
         self._order = self.savepoints.orders.take()
         if self._order is not None:
             self._order.make_staging()
@@ -340,7 +346,7 @@ class Coordinator:
                 self._statistics.note_backlog(e.backlog() for e in self._enumerators.values())
                 ended = {source: e.ended() for source, e in self._enumerators.items()}
                 due = self._wakeup_ms is not None and now_ms >= self._wakeup_ms
-                asked = self.savepoints.orders.is_waiting()
+                asked = self.savepoints.orders.is_waiting() or self.queries.wants_batch()
                 self._stops_now = (
                     self._stops_at_end
                     and not reads
@@ -384,6 +390,8 @@ class Coordinator:
         waits = [poll for poll in polls if poll is not None]
         if self._wakeup_ms is not None:
             waits.append(max(0, self._wakeup_ms - now_ms))
+        if self.queries.has_states:
+            waits.append(LOOK_EVERY_MS)
         if pause_ms > 0:
             waits = [pause_ms]
         return min(waits) / 1000 if waits else _IDLE_POLL_S
@@ -429,6 +437,7 @@ class Coordinator:
         )
         self.finished = self._all_ended()
         self._last_epoch = epoch
+        self.queries.learn()
         self._completed_ms = self._clock_ms()
         record = self.checkpoints.complete(
             epoch, self.planned_time_ms, self._completed_ms, self._order is not None, records

@@ -7,6 +7,7 @@
     plans/N.plan        positions of the sources after batch N; written after its lanes
     epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
     unions/T-N          union lists of the subtasks of task T, as batch N left them
+    committed, queryable.json, queryable/   for look-ups of queryable state (queryable/files.py)
     requests/           savepoints that other processes ask for (savepoint_orders.py)
     spark/              Spark's own checkpoint of the query (offsets, commits, state)
 
@@ -48,6 +49,7 @@ class JobFolder:
         self.path = path
         self.temporary = temporary
         self.kept_batches = 10
+        self.generation = 0  # of the run that is going on
         self._lock: int | None = None
 
     @staticmethod
@@ -124,6 +126,7 @@ class JobFolder:
         except FileNotFoundError:
             generation = 1
         self._write(self.run_file, f"{generation} running".encode())
+        self.generation = generation
         return generation
 
     def end_run(self) -> None:

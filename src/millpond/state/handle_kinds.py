@@ -8,7 +8,13 @@ from millpond.datastream.state import StateDescriptor, StateKind
 from millpond.datastream.state_backend import OrderedStoreBackend, StateBackend
 from millpond.state.column_state import ColumnStateHandle
 from millpond.state.expiry import Clock, Expiry
-from millpond.state.handles import HANDLES, CurrentKey, HashMapStateHandle, MapStateHandle
+from millpond.state.handles import (
+    HANDLES,
+    CurrentKey,
+    HashMapStateHandle,
+    MapStateHandle,
+    WatchedMapStateHandle,
+)
 from millpond.state.stored_map_handle import StoredMapStateHandle
 from millpond.state.ttl_handles import TTL_HANDLES
 
@@ -30,5 +36,7 @@ def make_handle(
             descriptor, current, Expiry(descriptor.ttl_config, clock)
         )
     if descriptor.kind is StateKind.MAP:
+        if descriptor.is_queryable() and maps is HashMapStateHandle:
+            maps = WatchedMapStateHandle
         return maps(descriptor, current)
     return HANDLES[descriptor.kind](descriptor, current)

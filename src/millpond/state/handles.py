@@ -259,6 +259,18 @@ class HashMapStateHandle(MapStateHandle):
         self._owner, self._own = self._current.key, None
 
 
+class WatchedMapStateHandle(HashMapStateHandle):
+    """Of a table in memory that is watched, because the state is queryable."""
+
+    def put(self, key: Any, value: Any) -> None:
+        self._table.note(self._current.key, key)
+        super().put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._table.note(self._current.key, key)
+        super().remove(key)
+
+
 class ReducingStateHandle(Handle, ReducingState[Any]):
     _table: ValueTable
 

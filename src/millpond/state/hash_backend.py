@@ -32,6 +32,7 @@ class HashKeyGroup(KeyGroupStorage):
 
 class HashMapStateBackend(StateBackend):
     in_memory = True
+    reads_from_any_thread = True
 
     def key_group(self, operator: int, number: int) -> KeyGroupStorage:
         return HashKeyGroup()

@@ -3,6 +3,10 @@
 Values at rest are immutable or `Frozen`, so a table can remember old values by reference. Each
 table knows what changed since the last commit: `changes()` is what goes into the log, `rollback()`
 takes it back.
+
+What was there before is remembered before it changes, and `look_up` reads in the opposite order: first what
+is there, then what is remembered. So another thread never takes a change for what was there at the last
+commit: if it has seen the change, then it finds what is remembered, too.
 """
 
 from __future__ import annotations
@@ -29,9 +33,17 @@ class HashValueTable(ValueTable):
         self.data[key] = value
 
     def remove(self, key: Any) -> None:
-        old = self.data.pop(key, MISSING)
-        if old is not MISSING and key not in self.undo:
-            self.undo[key] = old
+        if key in self.data:
+            if key not in self.undo:
+                self.undo[key] = self.data[key]
+            del self.data[key]
+
+    def watch(self) -> None:
+        """`undo` is all that is needed."""
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        value = self.data.get(key, MISSING)
+        return self.undo.get(key, value) if committed else value
 
     def places(self) -> Iterator[Any]:
         return iter(list(self.data))
@@ -93,6 +105,17 @@ class HashListTable(ListTable):
         if key not in self.undo:
             self.undo[key] = (len(elements), None)
         elements.extend(values)
+
+    def watch(self) -> None:
+        """`undo` is all that is needed."""
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        elements = list(self.data.get(key, ()))
+        undone = self.undo.get(key) if committed else None
+        if undone is not None:
+            length, replaced = undone
+            elements = elements[:length] if replaced is None else list(replaced)
+        return elements or MISSING
 
     def places(self) -> Iterator[Any]:
         return iter(list(self.data))
@@ -171,15 +194,51 @@ class HashMapTable(MapTable):
     iteration.
 
     `undo` has every (key, entry) touched since the last commit with the value it had then; an entry
-    that was removed and put again is listed at its new place and in `moved`."""
+    that was removed and put again is listed at its new place and in `moved`.
+    `touched` has the same by key, if the table is watched; entries are only added to it until the commit."""
 
     def __init__(self) -> None:
         self.data: dict[Any, dict[Any, Any]] = {}
         self.undo: dict[tuple[Any, Any], Any] = {}
         self.moved: set[tuple[Any, Any]] = set()
         self.removed_any = False
+        self.touched: dict[Any, dict[Any, Any]] | None = None
+
+    def watch(self) -> None:
+        if self.touched is None:
+            touched: dict[Any, dict[Any, Any]] = {}
+            for (key, entry), old in self.undo.items():
+                touched.setdefault(key, {})[entry] = old
+            self.touched = touched
+
+    def note(self, key: Any, entry: Any) -> None:
+        """Before an entry changes, if the table is watched."""
+        assert self.touched is not None
+        own = self.touched.get(key)
+        if own is None:
+            own = self.touched[key] = {}
+        if entry not in own:
+            own[entry] = self.entry(key, entry)
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        entries = dict(self.data.get(key, ()))
+        touched = self.touched.get(key) if committed and self.touched is not None else None
+        if touched is not None:
+            for entry, old in touched.copy().items():
+                if old is MISSING:
+                    entries.pop(entry, None)
+                else:
+                    entries[entry] = old
+        return entries or MISSING
+
+    def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
+        value = self.entry(key, entry)
+        touched = self.touched.get(key) if committed and self.touched is not None else None
+        return value if touched is None else touched.get(entry, value)
 
     def put(self, key: Any, entry: Any, value: Any) -> None:
+        if self.touched is not None:
+            self.note(key, entry)
         entries = self.data.get(key)
         if entries is None:
             entries = self.data[key] = {}
@@ -199,6 +258,8 @@ class HashMapTable(MapTable):
         entries = self.data.get(key)
         if entries is None or entry not in entries:
             return
+        if self.touched is not None:
+            self.note(key, entry)
         old = entries.pop(entry)
         self.removed_any = True
         self.undo.setdefault((key, entry), old)
@@ -288,6 +349,8 @@ class HashMapTable(MapTable):
         self.undo.clear()
         self.moved.clear()
         self.removed_any = False
+        if self.touched is not None:
+            self.touched = {}
 
     def rollback(self) -> bool:
         if self.removed_any:

@@ -58,6 +58,7 @@ class KeyGroupState:
         self._timed: set[str] = set()  # states whose entries rest with their times
         self._cleaners: dict[str, Cleaner] = {}
         self._converted = False  # a state got another type or time to live since the last commit
+        self.readable: set[str] = set()  # tables of queryable states, in the form that is declared
 
     def state(
         self, descriptor: StateDescriptor, prefix: str = "", expiry: Expiry | None = None
@@ -73,7 +74,15 @@ class KeyGroupState:
             if known != schemas:
                 self._unlogged_types.add(name)
             self.types[name] = schemas
+        if descriptor.queryable_name is not None and name not in self.readable:
+            table.watch()
+            self.readable.add(name)
         return table
+
+    @property
+    def is_converted(self) -> bool:
+        """True if what was there at the last commit has another form than what is there now."""
+        return self._converted
 
     def _convert(self, name: str, table: Any, known: Schemas, descriptor: StateDescriptor) -> None:
         schemas = declared_schemas(descriptor)

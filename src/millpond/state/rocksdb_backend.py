@@ -19,6 +19,8 @@ _STYLES = ("level", "universal", "fifo")
 
 
 class RocksDBStateBackend(OrderedStoreBackend):
+    reads_from_any_thread = True
+
     def open_store(self, context: BackendContext) -> OrderedStore:
         return RocksDBStore(context)
 

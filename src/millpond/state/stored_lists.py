@@ -11,7 +11,7 @@ from millpond.runtime.task.columns import encode_list
 from millpond.state.key_bytes import after, encode_key, is_exact
 from millpond.state.stored_tables import StoredTable, Writes, in_order
 from millpond.state.stored_values import pack, pack_with_key, unpack
-from millpond.state.tables import ListTable
+from millpond.state.tables import MISSING, ListTable
 
 _NUMBER_BYTES = 8
 
@@ -36,6 +36,9 @@ class StoredListTable(StoredTable, ListTable):
         """As `get`, but not to be remembered."""
         is_all, added = self._waiting.get(key, (False, []))
         return added if is_all else [*self._stored(key), *added]
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        return (self._stored(key) if committed else list(self._read(key))) or MISSING
 
     def _stored(self, key: Any) -> list[Any]:
         place = self._prefix + encode_key(key)

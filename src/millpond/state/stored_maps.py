@@ -113,6 +113,22 @@ class StoredMapTable(StoredTable, MapTable):
             entries = self._owners[key] = StoredEntries(self._get, self._store.scan, prefix)
         return entries
 
+    def look_up(self, key: Any, committed: bool) -> Any:
+        prefix = self._prefix + encode_key(key)
+        own = None if committed else self._owners.get(key)
+        waiting: dict[bytes, tuple[Any, Any]] = {}
+        if own is not None:
+            waiting = {prefix + encode_key(e): (e, own.known[e]) for e in own.changed}
+        entries = dict(_merged(prefix, self._store.scan(prefix, after(prefix)), waiting))
+        return entries or MISSING
+
+    def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
+        own = None if committed else self._owners.get(key)
+        if own is not None and entry in own.changed:
+            return own.known[entry]
+        data = self._get(self._prefix + encode_key(key) + encode_key(entry))
+        return MISSING if data is None else unpack(data)
+
     def get(self, key: Any, default: Any = None) -> Any:
         return self.entries(key)
 

@@ -85,6 +85,9 @@ class StoredTable(DataTable):
     def is_empty(self) -> bool:
         return not self
 
+    def watch(self) -> None:
+        """What waits is apart from what is stored."""
+
     def has_changes(self) -> bool:
         return self.changed_count() > 0
 
@@ -147,6 +150,13 @@ class StoredValueTable(StoredTable, ValueTable):
             data = self._get(self._prefix + self._key_bytes.of(key))
             value = self._known[key] = MISSING if data is None else unpack(data)
         return default if value is MISSING else value
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        # Not by `_key_bytes`, which belongs to the thread that works.
+        if not committed and key in self._changed:
+            return self._known[key]
+        data = self._get(self._prefix + encode_key(key))
+        return MISSING if data is None else unpack(data)
 
     def __contains__(self, key: Any) -> bool:
         return self.get(key, MISSING) is not MISSING

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from millpond.errors import UnsupportedFeatureError
+
 
 class _Missing:
     """Marks the absence of a value where None could be one. Lives in memory only."""
@@ -77,6 +79,21 @@ class DataTable(StateTable):
     def places(self) -> Iterator[Any]:
         """Keys (in a map: (key, entry)) that are there now. The table may change while they are taken."""
 
+    def watch(self) -> None:
+        """`look_up` will be called from now on."""
+        raise UnsupportedFeatureError(
+            f"State cannot be queryable with this backend: its {type(self).__name__} has no look_up."
+        )
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        """What is there for a key, at rest (of lists and maps a copy), or MISSING; `committed`: what was
+        there at the last commit.
+
+        Called from another thread, for queryable state. With `committed` the table may be changed meanwhile
+        by its own methods, else not. Nothing is promised if it is committed, rolled back or applied to
+        meanwhile: whoever calls this notices (`state_views.py`) and asks again."""
+        raise NotImplementedError
+
 
 class ValueTable(DataTable):
     """key -> one value. Also holds the accumulators of reducing and aggregating state."""
@@ -118,6 +135,10 @@ class MapTable(DataTable):
 
     @abstractmethod
     def clear(self, key: Any) -> None: ...
+
+    def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
+        """As `look_up`, one entry."""
+        raise NotImplementedError
 
 
 def change_all(

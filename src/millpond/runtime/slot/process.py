@@ -3,6 +3,7 @@
 Two threads. The main one works for the owner, the relay that was let in last. The other one, the door,
 lets relays in, sends signs of life, and ends the process when nobody needs it any more. Only the owner's
 messages are answered: an attempt with a lower number than one seen before is a zombie and is refused.
+A third one answers look-ups (`queryable/server.py`), if a function declares queryable state.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import (
     MillpondError,
@@ -48,7 +50,11 @@ from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
+from millpond.runtime.task.state_views import StateViews
 from millpond.runtime.task.work_meter import Surroundings
+
+if TYPE_CHECKING:
+    from millpond.queryable.server import StateServer
 
 _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
@@ -114,6 +120,9 @@ class Slot:
         self._surroundings = Surroundings(
             time.perf_counter_ns, lambda: self._memory_share, socket.gethostname()
         )
+        self._views = StateViews(self._answer_look_ups, threading.Lock())
+        self._server: StateServer | None = None
+        self._claimed_by: Connection | None = None
         self._host: JobHost | None = None
         self._sinks: SinkHost | None = None
 
@@ -202,6 +211,7 @@ class Slot:
                     self._settings.state_folder(self._partition),
                     self._memory_limit_mb,
                     self._surroundings,
+                    self._views,
                 )
                 self._sinks = SinkHost(bytes(blob), self._surroundings)
             except ModuleNotFoundError as problem:
@@ -230,10 +240,31 @@ class Slot:
     ) -> None:
         fault_points.reach("slot before label")
         log = RelayedLog(head, owner)
-        rows = host.run_label(level, label, blobs, log)
+        if self._server is not None and self._claimed_by is not owner:
+            self._server.claim()
+            self._claimed_by = owner
+        with self._views.exclusively():
+            rows = host.run_label(level, label, blobs, log)
         self._check_memory()
         fault_points.reach("slot before reply")
         owner.send(MessageKind.DONE, (rows, log.written, log.deleted, log.new_head))
+
+    def _answer_look_ups(self) -> None:
+        """A function has declared a queryable state."""
+        if self._server is None:
+            from millpond.queryable.server import ServerSettings, StateServer
+
+            settings = self._settings
+            server = ServerSettings(
+                Path(settings.run_file).parent,
+                settings.generation,
+                self._partition,
+                settings.partitions,
+                settings.queryable_host,
+                settings.queryable_ports,
+            )
+            self._server = StateServer(server, self._views).start()
+        self._server.announce()
 
     def _check_memory(self) -> None:
         limit_mb, used_mb = self._memory_limit_mb, resident_mb()
@@ -261,6 +292,8 @@ class Slot:
         return SlotError(f"Slot {self._partition} failed: " + "".join(lines)[-2000:])
 
     def _close_functions(self) -> None:
+        if self._server is not None:
+            self._server.stop()
         if self._host is not None and self._sinks is not None:
             self._host.close()
             self._sinks.close()
@@ -346,7 +379,10 @@ class Slot:
 
     def _is_unneeded(self) -> bool:
         if self._owner is None:
-            idle_s = time.monotonic() - self._used_at_s
+            used_at_s = self._used_at_s
+            if self._server is not None:
+                used_at_s = max(used_at_s, self._server.used_at_s)
+            idle_s = time.monotonic() - used_at_s
             if idle_s > self._settings.idle_timeout_s:
                 return True
         try:

@@ -26,6 +26,8 @@ class SlotSettings:
     hang_timeout_s: float
     idle_timeout_s: float
     local_dir: str | None = None
+    queryable_host: str = "127.0.0.1"  # "": the machine's own name
+    queryable_ports: str = "0"
 
     def run_file_content(self) -> str:
         return f"{self.generation} running"

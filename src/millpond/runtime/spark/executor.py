@@ -33,6 +33,7 @@ from millpond.errors import (
 )
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
+from millpond.queryable.files import parse_ports
 from millpond.runtime import fault_points
 from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.coordinator import Coordinator
@@ -50,6 +51,7 @@ from millpond.runtime.spark.session import job_session
 from millpond.runtime.spark.worker import run_lane, run_sinks, wake
 from millpond.runtime.task.frames import SINK_LEVEL, Row
 from millpond.runtime.task.sink_pass import has_worker_sinks, sinks_stay_where_records_are
+from millpond.runtime.task.state_views import NEEDS_SLOTS, has_queryable_sinks
 
 
 class _Ended(Exception):
@@ -70,6 +72,9 @@ class SparkExecutors:
         self._configuration = configuration
         self._session = session
         self._use_slots = _slots_wanted(configuration)
+        if not self._use_slots and has_queryable_sinks(plan):
+            raise ProgramError(NEEDS_SLOTS)
+        parse_ports(options.QUERYABLE_PORTS.read(configuration))
         self._slots: SlotSettings | None = None
         self._checkpoint_dir = options.CHECKPOINT_DIR.read(configuration)
         self._retain: bool = options.CHECKPOINT_RETAIN.read(configuration)
@@ -103,6 +108,8 @@ class SparkExecutors:
                 options.SLOT_HANG_TIMEOUT_S.read(self._configuration),
                 options.SLOT_IDLE_TIMEOUT_S.read(self._configuration),
                 options.STATE_LOCAL_DIR.read(self._configuration),
+                self._look_up_host(),
+                options.QUERYABLE_PORTS.read(self._configuration),
             )
         job = JobRef(
             run_id,
@@ -124,6 +131,12 @@ class SparkExecutors:
 
     def workers(self) -> list[dict[str, Any]]:
         return self._executor_list.current()
+
+    def _look_up_host(self) -> str:
+        """Where slots answer look-ups; "": on a cluster, wherever they are."""
+        host = options.QUERYABLE_HOST.read(self._configuration)
+        is_local = self._session.sparkContext.master.startswith("local")
+        return str(host) if host is not None else ("127.0.0.1" if is_local else "")
 
     def close(self, status: JobStatus) -> None:
         if self._slots is not None:

@@ -27,6 +27,7 @@ from millpond.runtime.task.changelog import LogStore
 from millpond.runtime.task.frames import Row
 from millpond.runtime.task.host import JobHost
 from millpond.runtime.task.sink_pass import SinkHost
+from millpond.runtime.task.state_views import NEEDS_SLOTS, StateViews
 from millpond.runtime.task.work_meter import Surroundings
 
 Host = TypeVar("Host")
@@ -42,6 +43,11 @@ def runner_of(job: JobRef) -> Runner:
     context = TaskContext.get()
     assert context is not None
     return Relay(job.slots, context.partitionId(), context.taskAttemptId(), job.blob, job.attempt)
+
+
+def refuse_without_slots() -> None:
+    """A function has declared a queryable state."""
+    raise ProgramError(NEEDS_SLOTS)
 
 
 def wake(job: JobRef, partition: int) -> None:
@@ -86,7 +92,13 @@ class _InWorker:
         self._host = _cached(
             _hosts,
             job.run_id,
-            lambda: JobHost(job.blob, job.attempt, folder, surroundings=_surroundings()),
+            lambda: JobHost(
+                job.blob,
+                job.attempt,
+                folder,
+                surroundings=_surroundings(),
+                views=StateViews(refuse_without_slots),
+            ),
         )
 
     def run_lane(self, path: str) -> Iterator[Row]:

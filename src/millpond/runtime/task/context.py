@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
 from typing import Any
 
@@ -42,6 +43,8 @@ class TaskClock:
         self.keeps_order = True  # entries of states come in the order in which they were put
         self.map_handle: type[MapStateHandle] = HashMapStateHandle  # as the backend wants
         self.bound: list[Any] = []
+        # Called for queryable states; None: nobody will ask for them.
+        self.declare: Callable[[OperatorPlan, StateDescriptor], None] | None = None
 
     @property
     def event_time(self) -> int | None:
@@ -212,6 +215,8 @@ class TaskRuntimeContext(RuntimeContext):
             return known[1]
         handle = make_handle(descriptor, self._clock.current, self._clock, self._clock.map_handle)
         self._states[descriptor.name] = (descriptor, handle)
+        if descriptor.is_queryable() and self._clock.declare is not None:
+            self._clock.declare(self._operator, descriptor)
         self._clock.bound.append(handle)
         if self._clock.state is not None:
             handle.bind(self._clock.state)

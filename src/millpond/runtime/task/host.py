@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy
@@ -45,6 +46,7 @@ from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.operators import user_error
 from millpond.runtime.task.record_columns import Values
 from millpond.runtime.task.router import Router, derives_keys
+from millpond.runtime.task.state_views import StateViews
 from millpond.runtime.task.task_valve import advance
 from millpond.runtime.task.tasks import AnyTask, make_task
 from millpond.runtime.task.timers import earliest
@@ -57,6 +59,7 @@ from millpond.state.backends import OpenBackend
 from millpond.state.key_group_state import KeyGroupState
 
 _MAX_WAITING = 50_000
+_MAX_WAITING_QUERYABLE = 500_000
 _WATERMARK_STATE = "_watermark_generator"
 _DRIVER_LABEL = make_label(0, 0)
 
@@ -71,6 +74,7 @@ class JobHost:
         state_folder: str | None = None,
         memory_limit_mb: int | None = None,
         surroundings: Surroundings | None = None,
+        views: StateViews | None = None,
     ) -> None:
         self._blob = blob
         self._meter = WorkMeter(surroundings or Surroundings())
@@ -80,6 +84,8 @@ class JobHost:
             self.plan.settings["state_backend"], state_folder, memory_limit_mb
         )
         self._backend = self._opened.backend
+        self._views = views or StateViews()
+        self._views.fit_to(self._backend)
         self._waiting = 0  # changes in memory of all key groups, see _keep
         self._frame_records: int = self.plan.settings["frame_records"]
         self._tasks: dict[tuple[int, int], AnyTask] = {}
@@ -248,6 +254,7 @@ class JobHost:
                 return [*rows, meta_row(meta, _DRIVER_LABEL)] if meta else rows
         root = task.chain.root
         where = f"state of operator '{root.name}' (uid '{root.plan.uid}'), key group {number}"
+        self._views.begin(plan.id, number, control.epoch)
         # Taken out of the cache: if this attempt fails half-way, it must not be found again.
         cached = self._states.pop((plan.id, number), None)
         if cached is not None:
@@ -272,6 +279,7 @@ class JobHost:
         if control.savepoint is not None:
             fault_points.reach("slot before part")
             meta["part"] = write_part(control.savepoint, plan.root, number, state)
+        self._views.finished(plan.id, number, control.epoch, task.chain.clock.watermark)
         self._keep(plan.id, number, written)
         work.end(task.chain.router, meta)
         if meta:
@@ -288,11 +296,17 @@ class JobHost:
         self._states[task, number] = written
         self._waiting += written.state.waiting_count()
         if self._waiting > _MAX_WAITING:
-            for place, kept in self._states.items():
-                if kept.state.waiting_count():
-                    kept.state.commit()
-                    self._states[place] = kept._replace(previous=None)
-            self._waiting = 0
+            self._commit_early(queryable=False)
+        if self._waiting > _MAX_WAITING_QUERYABLE:
+            self._commit_early(queryable=True)  # who asks for them has to wait for the batch then
+
+    def _commit_early(self, queryable: bool) -> None:
+        for place, kept in self._states.items():
+            count = kept.state.waiting_count()
+            if count and self._views.is_read(place[0]) == queryable:
+                self._views.commit_early(*place, kept.state)
+                self._states[place] = kept._replace(previous=None)
+                self._waiting -= count
 
     def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
         """What a savepoint has for a key group (or subtask) that has no log yet."""
@@ -326,6 +340,7 @@ class JobHost:
         now_ms = control.processing_time_ms
         router.begin(Part(-1, number), chain.subtask)
         task.bind(state, start_clock, now_ms)
+        self._views.loaded(plan.id, number, state, control.epoch, start_clock)
         chain.clock.epoch = control.epoch
         chain.operator_state.begin(control.epoch, control.start.unions)
         self._resume_watermarks(chain, state, now_ms)
@@ -413,7 +428,9 @@ class JobHost:
             router = Router(own, own_plan, self._frame_records)
             chain = OperatorChain(own, own_plan, subtask, router, self._attempt, self._backend)
             task = make_task(chain)
+            chain.clock.declare = partial(self._views.declare, own, plan.id)
             chain.open()
+            self._views.check()
             self._tasks[plan.id, subtask] = task
         return task
 

@@ -140,6 +140,7 @@ class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
         return list(map(thaw, elements))
 
     def _handle(self, prefix: str, descriptor: ListStateDescriptor) -> Any:
+        descriptor.refuse_queryable("Operator state")
         own = copy.copy(descriptor)
         own.name = prefix + descriptor.name
         handle = ListStateHandle(own, CurrentKey())

@@ -69,6 +69,7 @@ class WindowScope:
         """A handle to the state `prefix.name`, made when it is first asked for."""
         handle = self._handles.get((prefix, descriptor.name))
         if handle is None:
+            descriptor.refuse_queryable("State of a window or trigger")
             own = copy.copy(descriptor)
             own.name = f"{prefix}.{descriptor.name}"
             handle = make_handle(own, self.current, self._clock, self._clock.map_handle)

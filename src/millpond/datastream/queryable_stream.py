@@ -1,0 +1,92 @@
+"""Streams as queryable state (beyond PyFlink, with Flink's names and meaning): the end of a stream that keeps
+what came last for each key, for other processes to look up.
+
+stream.key_by(...).as_queryable_state("prices")
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from millpond.datastream.data_stream_sink import DataStreamSink
+from millpond.datastream.functions import KeyedProcessFunction, RuntimeContext
+from millpond.datastream.state import StateDescriptor, StateKind, ValueStateDescriptor
+from millpond.errors import ProgramError
+from millpond.plan.graph import Node, OperatorKind
+
+if TYPE_CHECKING:
+    from millpond.datastream.data_stream import DataStream
+
+_FITTING = (StateKind.VALUE, StateKind.REDUCING, StateKind.AGGREGATING)
+
+
+class QueryableSink(KeyedProcessFunction):
+    """Keeps the newest value of each key, or what a reducing or aggregating state makes of all of them."""
+
+    is_sink = True
+
+    def __init__(self, descriptor: StateDescriptor) -> None:
+        self._descriptor = descriptor
+        self.queryable_name = descriptor.queryable_name
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        descriptor: Any = self._descriptor
+        state: Any = runtime_context.get_state(descriptor)  # of any kind
+        self._keep = state.update if self._descriptor.kind is StateKind.VALUE else state.add
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self._keep(value)
+
+
+class QueryableStateStream(DataStreamSink):
+    """The end of a stream that is kept as queryable state."""
+
+    def __init__(self, node: Node, descriptor: StateDescriptor) -> None:
+        super().__init__(node)
+        self._descriptor = descriptor
+
+    def get_queryable_state_name(self) -> str | None:
+        return self._descriptor.queryable_name
+
+    def get_state_descriptor(self) -> StateDescriptor:
+        return self._descriptor
+
+
+class Queryable:
+    """Mixin: what a stream without keys says."""
+
+    def as_queryable_state(
+        self, queryable_state_name: str, state_descriptor: StateDescriptor | None = None
+    ) -> QueryableStateStream:
+        raise ProgramError(
+            f"as_queryable_state('{queryable_state_name}') needs keys, by which the state is looked up: "
+            "call key_by(...) before it."
+        )
+
+
+class KeyedQueryable:
+    """Mixin: what a keyed stream does."""
+
+    def as_queryable_state(
+        self: Any, queryable_state_name: str, state_descriptor: StateDescriptor | None = None
+    ) -> QueryableStateStream:
+        """Keep the newest value of each key where other processes can look it up (millpond.queryable).
+        With a ReducingStateDescriptor or AggregatingStateDescriptor values are added up instead."""
+        if state_descriptor is None:
+            state_descriptor = ValueStateDescriptor(queryable_state_name, self.get_type())
+        if state_descriptor.kind not in _FITTING:
+            raise ProgramError(
+                f"as_queryable_state('{queryable_state_name}') takes a value, reducing or aggregating "
+                f"state, not {state_descriptor.kind.value} state, which would grow for ever: write a "
+                "KeyedProcessFunction, and call set_queryable on its descriptor."
+            )
+        own = copy.copy(state_descriptor)
+        own.set_queryable(queryable_state_name)
+        stream: DataStream = self._add(
+            OperatorKind.KEYED_PROCESS,
+            f"Queryable state: {queryable_state_name}",
+            QueryableSink(own),
+            None,
+        )
+        return QueryableStateStream(stream._node, own)

@@ -1,0 +1,255 @@
+"""Answers look-ups in a slot: JSON in, JSON out. Which version of the state is read: `state_views.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from millpond.common.time import MIN_TIMESTAMP
+from millpond.datastream.state import AggregatingStateDescriptor, MapStateDescriptor, StateKind
+from millpond.errors import MillpondError, QueryableStateError
+from millpond.queryable.json_codec import key_from_json, value_to_json
+from millpond.queryable.protocol import MAX_KEYS, Status
+from millpond.runtime.task import codec
+from millpond.runtime.task.key_groups import key_group_of
+from millpond.runtime.task.state_views import QueryableState, StateViews, Unreadable
+from millpond.state.expiry import Expiry
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.schemas import is_pickled, schema_of
+from millpond.state.tables import MISSING
+
+Result = list[Any]  # [status, what], as in the protocol
+_TRIES = 12
+_LOCK_S = 0.1
+_WHOLE = object()  # not one entry
+
+
+class Answers:
+    """Of one slot, to be used by one thread. `committed`: the newest batch known to be committed.
+    `pause` lets whoever works go on for a moment. `want_batch` asks for one, with which state is loaded."""
+
+    def __init__(
+        self,
+        views: StateViews,
+        partition: int,
+        partitions: int,
+        committed: Callable[[], int],
+        clock_ms: Callable[[], int],
+        pause: Callable[[], None],
+        want_batch: Callable[[], None],
+    ) -> None:
+        self._views = views
+        self._partition = partition
+        self._partitions = partitions
+        self._committed = committed
+        self._clock_ms = clock_ms
+        self._pause = pause
+        self._want_batch = want_batch
+        self._readers: dict[str, _Reader] = {}
+
+    def get(self, content: Any) -> dict[str, Any]:
+        """The content of ANSWER for that of GET: all from the version that one batch left."""
+        if not isinstance(content, dict) or not isinstance(content.get("keys"), list):
+            raise ValueError("a look-up names a state and a list of keys")
+        keys: list[Any] = content["keys"]
+        if len(keys) > MAX_KEYS:
+            raise ValueError(f"{len(keys)} keys in one look-up; at most {MAX_KEYS} are allowed")
+        reader = self._reader(content.get("state"))
+        if reader is None:
+            known = ", ".join(sorted(self._views.states)) or "none"
+            text = f"there is no queryable state '{content.get('state')}'; there are: {known}"
+            return {"epoch": -1, "results": [[Status.UNKNOWN_STATE, text]] * len(keys)}
+        questions = [
+            self._question(reader, key, content.get("entry", _WHOLE), "entry" in content)
+            for key in keys
+        ]
+        for tries in range(_TRIES):
+            if tries:
+                self._pause()
+            epoch = max(self._committed(), self._views.newest_epoch - 1)
+            found = self._read_all(reader, questions, epoch)
+            if Unreadable.MOVING not in found and Unreadable.AHEAD not in found:
+                break
+        if Unreadable.NOT_LOADED in found:
+            self._want_batch()
+        now_ms = self._clock_ms()
+        results = [reader.result(q, f, now_ms) for q, f in zip(questions, found, strict=True)]
+        return {"epoch": epoch, "results": results}
+
+    def _reader(self, name: Any) -> _Reader | None:
+        declared = self._views.states.get(name) if isinstance(name, str) else None
+        if declared is None:
+            return None
+        reader = self._readers.get(declared.name)
+        if reader is None:
+            reader = self._readers[declared.name] = _Reader(declared)
+        return reader
+
+    def _question(self, reader: _Reader, key: Any, entry: Any, has_entry: bool) -> _Question:
+        question = _Question()
+        try:
+            if has_entry:
+                question.entry = reader.entry(entry)
+            question.key = key_from_json(key, reader.key_schema)
+            number = key_group_of(question.key, reader.declared.max_parallelism)
+            hash(question.key)
+        except (MillpondError, TypeError, ValueError, RecursionError) as problem:
+            question.result = [Status.FAILED, f"{reader.title}: {problem}"]
+            return question
+        partition = (reader.declared.first_number + number) % self._partitions
+        if partition != self._partition:
+            text = f"the key belongs to partition {partition}, this is {self._partition}"
+            question.result = [Status.ELSEWHERE, text]
+        question.key_group = number
+        return question
+
+    def _read_all(self, reader: _Reader, questions: list[_Question], epoch: int) -> list[Any]:
+        if not self._views.is_exclusive or self._views.lock is None:
+            return [self._read(reader, question, epoch) for question in questions]
+        if not self._views.lock.acquire(timeout=_LOCK_S):
+            return [Unreadable.MOVING] * len(questions)
+        try:
+            return [self._read(reader, question, epoch) for question in questions]
+        finally:
+            self._views.lock.release()
+
+    def _read(self, reader: _Reader, question: _Question, epoch: int) -> Any:
+        if question.result is not None:
+            return MISSING
+        name, key, entry = reader.declared.descriptor.name, question.key, question.entry
+
+        def take(state: KeyGroupState, committed: bool, clock: int) -> Any:
+            table: Any = state.tables.get(name)
+            if table is None:
+                return MISSING, clock
+            if name not in state.readable:
+                return Unreadable.NOT_LOADED
+            if entry is _WHOLE:
+                return table.look_up(key, committed), clock
+            return table.look_up_entry(key, entry, committed), clock
+
+        try:
+            return self._views.read((reader.declared.task, question.key_group), epoch, take)
+        except Exception as problem:  # whatever a user's own backend raises
+            question.result = [Status.FAILED, f"{reader.title} cannot be read: {problem!r}"]
+            return MISSING
+
+
+class _Question:
+    """One key. `result` is set if it is known without reading."""
+
+    __slots__ = ("entry", "key", "key_group", "result")
+
+    def __init__(self) -> None:
+        self.key: Any = None
+        self.entry: Any = _WHOLE
+        self.key_group = 0
+        self.result: Result | None = None
+
+
+class _Reader:
+    """Makes JSON of what rests in the tables of one state."""
+
+    def __init__(self, declared: QueryableState) -> None:
+        self.declared = declared
+        # A copy: functions of the descriptor may be in use by whoever works.
+        self._descriptor = _copied(declared.descriptor)
+        self.title = (
+            f"queryable state '{declared.name}' (state '{declared.descriptor.name}' of operator "
+            f"'{declared.operator.name}')"
+        )
+        key_type = declared.key_type
+        self.key_schema = None if key_type is None else schema_of(key_type)
+        self._clock = _ReadClock()
+        config = self._descriptor.ttl_config
+        self._expiry = None if config is None else Expiry(config, self._clock)
+
+    def entry(self, data: Any) -> Any:
+        if not isinstance(self._descriptor, MapStateDescriptor):
+            raise QueryableStateError(
+                f"it is {self._descriptor.kind.value} state, and has no entries"
+            )
+        entry = key_from_json(data, schema_of(self._descriptor.key_type_info))
+        hash(entry)
+        return entry
+
+    def result(self, question: _Question, found: Any, now_ms: int) -> Result:
+        if question.result is not None:
+            return question.result
+        if found is Unreadable.OUTDATED:
+            return [Status.ELSEWHERE, found.value]
+        if isinstance(found, Unreadable):
+            return [Status.RETRY, found.value]
+        content, self._clock.watermark = found
+        self._clock.processing_time_ms = now_ms
+        try:
+            value = self._value(question, content)
+            if value is MISSING:
+                return [Status.NOT_FOUND, None]
+            return [Status.FOUND, value_to_json(value)]
+        except Exception as problem:  # whatever get_result of a user's function raises
+            text = str(problem) if isinstance(problem, MillpondError) else repr(problem)
+            return [Status.FAILED, f"{self.title}, key {question.key!r}: {text}"]
+
+    def _value(self, question: _Question, content: Any) -> Any:
+        if content is MISSING:
+            return MISSING
+        key, kind = question.key, self._descriptor.kind
+        if kind is StateKind.LIST:
+            elements = [self._opened(key, own) for own in content]
+            return [own for own in elements if own is not MISSING] or MISSING
+        if kind is StateKind.MAP and question.entry is _WHOLE:
+            entries = {entry: self._opened(key, own) for entry, own in content.items()}
+            return {e: own for e, own in entries.items() if own is not MISSING} or MISSING
+        value = self._opened(key, content)
+        if isinstance(self._descriptor, AggregatingStateDescriptor) and value is not MISSING:
+            return self._descriptor.get_agg_function().get_result(value)
+        return value
+
+    def _opened(self, key: Any, value: Any) -> Any:
+        """A value as functions see it; MISSING if it has expired."""
+        if self._expiry is not None:
+            time_ms, value = value
+            if self._expiry.is_expired(key, time_ms):
+                return MISSING
+        return codec.thaw(value)
+
+
+class _ReadClock:
+    """When a look-up is made: event time as the state has it, processing time as it is now."""
+
+    def __init__(self) -> None:
+        self.watermark = MIN_TIMESTAMP
+        self.processing_time_ms = 0
+
+    @property
+    def event_time(self) -> int | None:
+        return None
+
+
+def _copied(descriptor: Any) -> Any:
+    try:
+        return codec.loads(codec.dumps(descriptor))
+    except Exception:  # a function that holds something that cannot be pickled
+        return descriptor
+
+
+def description(declared: QueryableState) -> dict[str, Any]:
+    """What others must know of a state, as JSON."""
+    descriptor, key_type = declared.descriptor, declared.key_type
+    entry_schema = None
+    if isinstance(descriptor, MapStateDescriptor):
+        entry_schema = schema_of(descriptor.key_type_info)
+        entry_schema = None if is_pickled(entry_schema) else entry_schema
+    key_schema = None if key_type is None else schema_of(key_type)
+    return {
+        "operator": declared.operator.name,
+        "uid": declared.operator.uid,
+        "state": descriptor.name,
+        "kind": descriptor.kind.value,
+        "task": declared.task,
+        "key-type": None if key_schema is None or is_pickled(key_schema) else key_schema,
+        "entry-type": entry_schema,
+        "max-parallelism": declared.max_parallelism,
+        "first-number": declared.first_number,
+    }

@@ -1,0 +1,114 @@
+"""The driver's part of queryable state: it says which batches count, and runs one when somebody waits for it.
+
+Which states there are is not in the plan: functions declare them when they are opened, in the slots. The
+driver learns it from what slots write into the job folder (`files.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import ProgramError
+from millpond.plan.physical import JobPlan
+from millpond.queryable import files
+
+_STATES = "queryable"  # in the settings of the driver's plan
+_WANTED_EVERY_S = 1.0
+LOOK_EVERY_MS = 250
+
+
+class QueryableDesk:
+    """Of one attempt at a job; without a folder it does nothing. Used by the thread that plans batches."""
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        folder: Path | None,
+        generation: int,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._generation = generation
+        self._clock_s = clock_s
+        self._seen_ns = 0  # the folder as it was when we learned from it
+        self._wanted_s: float | None = None
+        # Slots of earlier runs are gone: with a first batch those of this run load what they had.
+        self._first_is_due = folder is not None and files.has_queryable_state(folder)
+        if folder is not None and self._first_is_due:
+            files.drop_locations_before(folder, generation)
+            _, states = files.read_states(folder)
+            plan.settings.setdefault(_STATES, states)
+
+    @property
+    def has_states(self) -> bool:
+        return bool(self._plan.settings.get(_STATES))
+
+    def committed(self, epoch: int) -> None:
+        """Spark has committed this batch. Said before its output becomes visible: who has seen that finds
+        state that is as new."""
+        if self._folder is not None and files.has_queryable_state(self._folder):
+            files.write_committed(self._folder, self._generation, epoch)
+
+    def learn(self) -> None:
+        """After a batch: take in what slots have said since."""
+        seen_ns = 0 if self._folder is None else files.folder_time_ns(self._folder)
+        if self._folder is None or seen_ns == self._seen_ns:
+            return
+        states: dict[str, dict[str, Any]] = {}
+        for location in files.read_locations(self._folder, self._generation):
+            for name, state in location.states.items():
+                _check_same(name, states.setdefault(name, state), state)
+        if not states:
+            return
+        files.write_states(self._folder, self._generation, states)
+        self._plan.settings[_STATES] = states
+        self._seen_ns = seen_ns
+
+    def wants_batch(self) -> bool:
+        """True if a batch should run although there is nothing to read."""
+        if self._first_is_due:
+            return True
+        if self._folder is None or not self.has_states:
+            return False
+        if self._wanted_s is not None and self._clock_s() - self._wanted_s < _WANTED_EVERY_S:
+            return False
+        return files.is_batch_wanted(self._folder)
+
+    def batch_planned(self) -> None:
+        if self._folder is not None and (self._first_is_due or self.has_states):
+            self._first_is_due = False
+            self._wanted_s = self._clock_s()
+            files.forget_wanted(self._folder)
+
+
+def _check_same(name: str, one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Slots refuse such names themselves; but not all of them may have all operators."""
+    if (one["uid"], one["state"]) != (other["uid"], other["state"]):
+        raise ProgramError(
+            f"The queryable state '{name}' is declared by operator '{one['operator']}' (state "
+            f"'{one['state']}') and by operator '{other['operator']}' (state '{other['state']}'). Such a "
+            "name must be unique within a job."
+        )
+
+
+def states_of(
+    plan: JobPlan, vertex_id: Callable[[str], str] | None = None
+) -> dict[str, dict[str, Any]]:
+    """For a job's report: the queryable states that its driver knows of. Complete after the first batch.
+    `vertex_id` makes the id of a vertex of the uid of its first operator."""
+    make_id = vertex_id or (lambda uid: hashlib.md5(uid.encode()).hexdigest())
+    states: dict[str, dict[str, Any]] = plan.settings.get(_STATES, {})
+    return {
+        name: {
+            "vertex": make_id(state["uid"]),
+            "operator": state["operator"],
+            "state": state["state"],
+            "kind": state["kind"],
+        }
+        for name, state in states.items()
+    }

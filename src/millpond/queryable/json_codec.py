@@ -1,0 +1,341 @@
+"""Keys and values as JSON, for look-ups.
+
+    Python                            JSON
+    None, bool, int, str              as they are
+    float                             number; {"$float": "nan"} and such where JSON has none
+    bytes                             {"$bytes": base64}
+    list, tuple, set                  array
+    dict, map state                   object if all keys are strings, and none begins with $;
+                                      else {"$map": [[key, value], ...]}
+    Row with names, dataclass         object
+    date, time, datetime              text as in ISO 8601
+    Decimal, UUID                     text
+    timedelta                         seconds
+    enum                              its name
+    Instant                           {"seconds", "nanos"}
+
+Where a type is declared (an Avro schema, see `state/schemas.py`) Python gets back what it had. Where none is,
+arrays of keys become tuples, and dates and such are {"$date": text}, {"$time"}, {"$datetime"}, {"$decimal"},
+{"$uuid"} in keys: else they would be taken for strings.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import datetime
+import decimal
+import enum
+import importlib
+import json
+import math
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from millpond.common.time import Instant
+from millpond.common.types import Row
+from millpond.errors import QueryableStateError
+
+Schema = Any
+_PLAIN = frozenset({str, int, bool, type(None)})
+_TAGS: list[tuple[str, type, Callable[[Any], str], Callable[[str], Any]]] = [
+    ("$datetime", datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    ("$date", datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+    ("$time", datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
+    ("$decimal", decimal.Decimal, str, decimal.Decimal),
+    ("$uuid", uuid.UUID, str, uuid.UUID),
+]
+
+
+class NotJsonError(QueryableStateError):
+    """A key or value that JSON cannot carry."""
+
+
+# --- values ------------------------------------------------------------------------------------------
+
+
+def value_to_json(value: Any) -> Any:
+    """What `json.dumps` takes."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if kind is tuple or kind is list:
+        return [value_to_json(item) for item in value]
+    if kind is dict:
+        return _map_to_json(value)
+    return _other_to_json(value)
+
+
+def _map_to_json(entries: dict[Any, Any]) -> Any:
+    if all(type(key) is str and not key.startswith("$") for key in entries):
+        return {key: value_to_json(value) for key, value in entries.items()}
+    return {"$map": [[value_to_json(k), value_to_json(v)] for k, v in entries.items()]}
+
+
+def _other_to_json(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"$bytes": base64.b64encode(value).decode()}
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Row):
+        return _map_to_json(value.as_dict()) if value._fields else value_to_json(list(value))
+    if isinstance(value, Instant):
+        return {"seconds": value.seconds, "nanos": value.nanos}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = dataclasses.fields(value)
+        return _map_to_json({own.name: getattr(value, own.name) for own in fields})
+    if isinstance(value, (datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (decimal.Decimal, uuid.UUID)):
+        return str(value)
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, (set, frozenset)):
+        return [value_to_json(item) for item in value]
+    plain: Any
+    for plain in (int, float, str, list, tuple, dict):
+        if isinstance(value, plain):  # a subclass, such as a named tuple
+            return value_to_json(plain(value))
+    if type(value).__module__ == "numpy":  # a number or an array
+        return value_to_json(value.tolist())
+    raise NotJsonError(
+        f"a {type(value).__module__}.{type(value).__qualname__} is nothing that JSON has"
+    )
+
+
+def value_from_json(data: Any, schema: Schema = None) -> Any:
+    """Without a schema: lists for arrays, dictionaries for objects, and bytes and maps as they were."""
+    if schema is not None and not is_any(schema):
+        return _typed(data, schema)
+    if isinstance(data, list):
+        return [value_from_json(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if len(data) == 1:
+        ((tag, content),) = data.items()
+        if tag == "$bytes":
+            return _bytes(content)
+        if tag == "$float":
+            return float(content)
+        if tag == "$map":
+            return {key_from_json(key): value_from_json(value) for key, value in content}
+    return {key: value_from_json(value) for key, value in data.items()}
+
+
+# --- keys --------------------------------------------------------------------------------------------
+
+
+def key_to_json(key: Any, schema: Schema = None) -> Any:
+    """In the form that `key_from_json` with the same schema makes the key of again."""
+    if schema is not None and not is_any(schema):
+        return value_to_json(key)
+    kind = type(key)
+    if kind in _PLAIN or kind is float or isinstance(key, (bytes, bytearray)):
+        return value_to_json(key)
+    if isinstance(key, tuple):
+        return [key_to_json(item) for item in key]
+    for tag, python, to_text, _ in _TAGS:
+        if isinstance(key, python):
+            return {tag: to_text(key)}
+    for plain in (str, int, float):  # subclasses are equal to their plain values
+        if isinstance(key, plain):
+            return value_to_json(
+                getattr(key, "value", key) if isinstance(key, enum.Enum) else plain(key)
+            )
+    raise NotJsonError(
+        f"A key of type {type(key).__name__} cannot be looked up unless its type is declared: "
+        "key_by(selector, key_type)."
+    )
+
+
+def key_from_json(data: Any, schema: Schema = None, classes: bool = True) -> Any:
+    """NotJsonError if it is no key of the declared type. Without `classes` nothing is imported: dataclasses
+    become tuples, which have the same key group."""
+    if schema is not None and not is_any(schema):
+        return _typed(data, schema, classes)
+    if isinstance(data, list):
+        return tuple(key_from_json(item) for item in data)
+    if not isinstance(data, dict):
+        return data
+    if len(data) == 1:
+        ((tag, content),) = data.items()
+        if tag == "$bytes":
+            return _bytes(content)
+        if tag == "$float":
+            return float(content)
+        for own, _, _, from_text in _TAGS:
+            if tag == own:
+                return _converted(from_text, content, tag[1:])
+    raise NotJsonError(
+        f"{_short(data)} is no key: the type of keys is not declared (key_by(..., key_type))."
+    )
+
+
+def json_of_text(text: str, schema: Schema = None) -> Any:
+    """A key as people write it, in an address or on a command line: 42, ann, "42", ["ann", 1].
+
+    Text where the declared type is text, unless it is in quotes; else JSON; what is no JSON is text."""
+    is_text = schema == "string" or (isinstance(schema, dict) and schema.get("type") == "string")
+    if is_text and not text.startswith('"'):
+        return text
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+# --- declared types ----------------------------------------------------------------------------------
+
+
+def is_any(schema: Schema) -> bool:
+    """True if nothing is declared."""
+    return isinstance(schema, dict) and schema.get("logicalType") == "pickle"
+
+
+def _typed(data: Any, schema: Schema, classes: bool = True) -> Any:
+    if data is None or is_any(schema):
+        return value_from_json(data)
+    name = schema if isinstance(schema, str) else schema.get("logicalType") or schema["type"]
+    if name in ("array", "record"):
+        return (_array if name == "array" else _record)(data, schema, classes)
+    read = _READ.get(name)
+    if read is None:
+        raise NotJsonError(f"values of the type {name} cannot be read")
+    return read(data)
+
+
+def _text(data: Any) -> str:
+    if not isinstance(data, str):
+        raise NotJsonError(f"{_short(data)} is no text")
+    return data
+
+
+def _integer(data: Any) -> int:
+    if isinstance(data, bool) or not isinstance(data, int):
+        raise NotJsonError(f"{_short(data)} is no integer")
+    return data
+
+
+def _number(data: Any) -> float:
+    if isinstance(data, dict) and set(data) == {"$float"}:
+        return float(data["$float"])
+    if isinstance(data, bool) or not isinstance(data, (int, float)):
+        raise NotJsonError(f"{_short(data)} is no number")
+    return float(data)
+
+
+def _boolean(data: Any) -> bool:
+    if not isinstance(data, bool):
+        raise NotJsonError(f"{_short(data)} is neither true nor false")
+    return data
+
+
+def _tagged_bytes(data: Any) -> bytes:
+    if not isinstance(data, dict) or set(data) != {"$bytes"}:
+        raise NotJsonError(f'{_short(data)} is not {{"$bytes": base64}}')
+    return _bytes(data["$bytes"])
+
+
+def _bytes(text: Any) -> bytes:
+    try:
+        return base64.b64decode(_text(text), validate=True)
+    except binascii.Error:
+        raise NotJsonError(f"{_short(text)} is not base64") from None
+
+
+def _big_integer(data: Any) -> int:
+    return int(_converted(int, data, "integer")) if isinstance(data, str) else _integer(data)
+
+
+def _decimal(data: Any) -> Any:
+    return _converted(decimal.Decimal, str(data), "decimal")
+
+
+def _from_text(read: Callable[[str], Any], what: str) -> Callable[[Any], Any]:
+    return lambda data: _converted(read, _text(data), what)
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "string": _text,
+    "enum": _text,
+    "int": _integer,
+    "long": _integer,
+    "double": _number,
+    "boolean": _boolean,
+    "bytes": _tagged_bytes,
+    "fixed": _tagged_bytes,
+    "big-integer": _big_integer,
+    "big-decimal": _decimal,
+    "date": _from_text(datetime.date.fromisoformat, "date"),
+    "time-micros": _from_text(datetime.time.fromisoformat, "time"),
+    "date-time": _from_text(datetime.datetime.fromisoformat, "date and time"),
+}
+
+
+def _array(data: Any, schema: Schema, classes: bool) -> Any:
+    if schema.get("python") == "map":
+        key_type, value_type = (field["type"] for field in schema["items"]["fields"])
+        return {
+            _typed(key, key_type, classes): _typed(value, value_type, classes)
+            for key, value in _entries_of(data)
+        }
+    if not isinstance(data, list):
+        raise NotJsonError(f"{_short(data)} is no array")
+    return [_typed(item, schema["items"], classes) for item in data]
+
+
+def _entries_of(data: Any) -> Any:
+    if isinstance(data, dict):
+        return data["$map"] if set(data) == {"$map"} else data.items()
+    raise NotJsonError(f"{_short(data)} is no object")
+
+
+def _record(data: Any, schema: Schema, classes: bool) -> Any:
+    fields, python = schema["fields"], schema.get("python", "row")
+    if isinstance(data, list) and len(data) == len(fields):
+        items = data
+    elif isinstance(data, dict) and {own["name"] for own in fields} <= set(data):
+        items = [data[own["name"]] for own in fields]
+    else:
+        names = ", ".join(own["name"] for own in fields)
+        raise NotJsonError(f"{_short(data)} does not have the fields {names}")
+    values = [_typed(item, own["type"], classes) for item, own in zip(items, fields, strict=True)]
+    named = dict(zip((own["name"] for own in fields), values, strict=True))
+    if python == "tuple" or (python == "dataclass" and not classes):
+        return tuple(values)
+    if python == "instant":
+        return Instant(*values)
+    if python == "dict":
+        return named
+    if python == "dataclass":
+        return _made(schema["class"], named)
+    row = Row(*values)
+    row.set_field_names(list(named))
+    return row
+
+
+def _made(reference: str, values: dict[str, Any]) -> Any:
+    module, _, name = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found(**values)
+    except (ImportError, AttributeError, TypeError, ValueError) as problem:
+        raise NotJsonError(f"no {reference} can be made of {_short(values)}: {problem}") from None
+
+
+def _converted(read: Callable[[str], Any], text: Any, what: str) -> Any:
+    try:
+        return read(_text(text))
+    except (ValueError, decimal.InvalidOperation):
+        raise NotJsonError(f"{_short(text)} is no {what}") from None
+
+
+def _short(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 80 else text[:77] + "..."

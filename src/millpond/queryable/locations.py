@@ -1,0 +1,82 @@
+"""Where queryable state is answered: what clients get from the dispatcher, or read in a job folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import QueryableStateError, RetryLaterError, UnknownStateError
+from millpond.queryable import files
+from millpond.runtime.task.key_groups import key_group_of
+
+
+def states(job_folder: Path) -> dict[str, dict[str, Any]]:
+    """name -> what it is ("operator", "uid", "state", "kind", "key-type", ...), as far as it is known."""
+    generation, _ = files.run_of(job_folder)
+    _, known = files.read_states(job_folder)
+    for location in files.read_locations(job_folder, generation):
+        known = {**known, **location.states}
+    return known
+
+
+def describe(job_folder: Path, name: str, lost: Iterable[int] = ()) -> dict[str, Any]:
+    """All that is needed to look up a state, as JSON:
+
+        {"name", "generation": number of the run, "partitions", "max-parallelism", "state": as in `states`,
+         "addresses": {"0": {"host", "port", "token"}, ...}, "missing": [partitions that have none]}
+
+    `lost`: partitions whose server could not be reached, says whoever asks. If there are any, or slots that
+    are known to be gone, the job is asked for a batch, with which new slots load their state."""
+    generation, is_running = files.run_of(job_folder)
+    if not is_running:
+        raise QueryableStateError("The job does not run; its state can be looked up while it does.")
+    locations = files.read_locations(job_folder, generation)
+    state = _state(job_folder, name, generation, locations)
+    alive = {own.partition: own for own in locations if not own.is_dead()}
+    partitions = locations[0].partitions if locations else 0
+    missing = [number for number in range(partitions) if number not in alive]
+    if missing or not locations or any(number in alive for number in lost):
+        files.want_batch(job_folder)
+    if not locations:
+        raise RetryLaterError(
+            "The job has started, but its slots have not loaded their state yet. Ask again."
+        )
+    return {
+        "name": name,
+        "generation": generation,
+        "partitions": partitions,
+        "max-parallelism": state["max-parallelism"],
+        "state": state,
+        "addresses": {
+            str(number): {"host": own.host, "port": own.port, "token": own.token}
+            for number, own in sorted(alive.items())
+        },
+        "missing": missing,
+    }
+
+
+def _state(
+    job_folder: Path, name: str, generation: int, locations: list[files.Location]
+) -> dict[str, Any]:
+    for location in locations:
+        if name in location.states:
+            return location.states[name]
+    learned_in, known = files.read_states(job_folder)
+    if name in known and learned_in < generation:
+        return known[name]  # of the run before; this one has not opened the function yet
+    has_run = any((job_folder / "epochs").glob("*.epoch"))
+    if learned_in == generation or (has_run and not files.has_queryable_state(job_folder)):
+        there = ", ".join(sorted(known)) or "none"
+        raise UnknownStateError(f"The job has no queryable state '{name}'; there are: {there}.")
+    raise RetryLaterError(
+        f"The job has not run a batch yet; it is not known whether it has a queryable state '{name}'. "
+        "Ask again."
+    )
+
+
+def partition_of(location: dict[str, Any], key: Any) -> int:
+    """Which slot has a key: partition = number of the key group mod partitions (`labels.py`)."""
+    key_group = key_group_of(key, location["max-parallelism"])
+    partition: int = (location["state"]["first-number"] + key_group) % location["partitions"]
+    return partition
