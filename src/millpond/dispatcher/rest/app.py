@@ -19,9 +19,8 @@ from millpond.dispatcher.rest import applications, cluster, jobs
 from millpond.dispatcher.rest.openapi_page import page
 from millpond.dispatcher.rest.security import Security, SecurityLayer
 from millpond.dispatcher.service import Dispatcher, NoSuchThing, Refused
-from millpond.errors import LeadershipLost, MillpondError
-from millpond.queryable import RetryLaterError, UnknownStateError
-from millpond.queryable.proxy import StateProxy
+from millpond.errors import LeadershipLost, MillpondError, QueryableStateError
+from millpond.queryable.proxy import StateProxy, status_of
 
 _CONTENT_SECURITY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -117,9 +116,9 @@ def _add_errors(app: FastAPI, dispatcher: Dispatcher) -> None:
 
     @app.exception_handler(MillpondError)
     async def refused(_: Request, problem: Any) -> JSONResponse:
-        if isinstance(problem, RetryLaterError):
-            return _error(503, str(problem), {"Retry-After": "1"})
-        if isinstance(problem, NoSuchThing | UnknownStateError):
+        if isinstance(problem, QueryableStateError):
+            return _error(status_of(problem), str(problem))
+        if isinstance(problem, NoSuchThing):
             return _error(404, str(problem))
         return _error(409 if isinstance(problem, Refused) else 400, str(problem))
 
