@@ -381,9 +381,10 @@ class _Window:
         return count / length_ms * 1000 if length_ms > 0 else 0.0
 
     def _stretches(self) -> Iterator[tuple[_Batch, float]]:
-        ends = [batch.began_ms for batch in self.batches[1:]] + [self.end_ms]
-        for batch, end_ms in zip(self.batches, ends, strict=True):
-            yield batch, max(0.0, end_ms - batch.began_ms)
+        next_ms = self.end_ms
+        for batch in reversed(self.batches):
+            yield batch, max(0.0, next_ms - batch.began_ms)
+            next_ms = batch.began_ms
 
     def ratios(self, number: int, subtasks: Iterable[int]) -> Ratios | None:
         """Of these subtasks of a vertex; None before there is anything to tell."""
