@@ -22,7 +22,7 @@ from millpond.runtime.alignment import Alignment
 from millpond.runtime.batch_size import sizer_of
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.job_record import JobRecord
-from millpond.runtime.job_state import JobState
+from millpond.runtime.job_state import JobState, watermarks_of
 from millpond.runtime.messages import Messages
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
@@ -117,15 +117,14 @@ class Coordinator:
         if self._folder is not None:
             self._last_epoch = self._folder.last_epoch()
             self._load_epoch(self._last_epoch)
-        if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
-            self.checkpoints.restored += 1
-        if self._folder is not None:
             # The batch after that one may be planned already; what it reads has been handed out.
             plans = [self._folder.read_plan(self._last_epoch + i) for i in (0, 1)]
             newest = plans[1] or plans[0]
             if newest is not None:
                 self._take_positions(newest)
-            self._finish_savepoints()
+            self.savepoints.go_on(self._folder)
+        if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
+            self.checkpoints.restored += 1
         for enumerator in self._enumerators.values():
             enumerator.start()
 
@@ -140,28 +139,6 @@ class Coordinator:
         for source, position in self._initial.positions.items():
             self._enumerators[source].restore(position)
         self._reset()
-
-    def _finish_savepoints(self) -> None:
-        """The driver may have died after a batch with a savepoint, before that was put together."""
-        assert self._folder is not None
-        for epoch in self._folder.planned_epochs():
-            plan, left = self._folder.read_plan(epoch), self._folder.read_epoch(epoch)
-            if plan is None or left is None or plan.get("savepoint") is None:
-                continue
-            order = SavepointOrder(**plan["savepoint"])
-            if order.target.exists():
-                order.clean_up()
-            elif order.staging.exists():
-                self.savepoints.orders.go_on(order)
-                state = JobState(
-                    plan["positions"],
-                    plan["ended"],
-                    left["saved"],
-                    left["channels"],
-                    {task: Start(*start) for task, start in left["starts"].items()},
-                    plan["time_ms"],
-                )
-                self.savepoints.batch_done(order, state, epoch, left["parts"])
 
     def _load_epoch(self, epoch: int) -> None:
         """What batch `epoch` left behind; -1: nothing yet."""
@@ -433,7 +410,9 @@ class Coordinator:
         self._prepared = told.prepared
         self._output.show(epoch, rows)
         records = self._statistics.batch_completes(
-            told.works, self._watermarks(), checkpoint.state_bytes()
+            told.works,
+            watermarks_of(self._plan, self._starts, self._channels),
+            checkpoint.state_bytes(),
         )
         self.finished = self._all_ended()
         self._last_epoch = epoch
@@ -501,15 +480,3 @@ class Coordinator:
         for end in ends:
             channels = self._channels[end.origin]
             channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)
-
-    def _watermarks(self) -> dict[int, int | None]:
-        """Of each task: its clock; of a head: how far the slowest active split of its assigner has come."""
-        found = {task: start.clock for task, start in self._starts.items()}
-        for head in self._plan.heads:
-            found[head.id] = max(_slowest(self._channels[origin]) for origin in head.origins)
-        return {task: None if at == MIN_TIMESTAMP else at for task, at in found.items()}
-
-
-def _slowest(splits: list[tuple[int, bool]]) -> int:
-    active = [watermark for watermark, is_active in splits if is_active]
-    return min(active or [watermark for watermark, _ in splits])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +94,21 @@ class JobState:
                 if len(inputs) == len(state.starts[task].inputs):
                     state.starts[task] = Start(list(inputs), {}, clock)
         return state
+
+
+def watermarks_of(
+    plan: JobPlan, starts: Mapping[int, Start], channels: Mapping[int, Channels]
+) -> dict[int, int | None]:
+    """Of each task: its clock; of a head: how far the slowest active split of its assigner has come."""
+    found = {task: start.clock for task, start in starts.items()}
+    for head in plan.heads:
+        found[head.id] = max(_slowest(channels[origin]) for origin in head.origins)
+    return {task: None if at == MIN_TIMESTAMP else at for task, at in found.items()}
+
+
+def _slowest(channels: Channels) -> int:
+    active = [watermark for watermark, is_active in channels if is_active]
+    return min(active or [watermark for watermark, _ in channels])
 
 
 def _fitted(channels: Channels, count: int) -> Channels:

@@ -99,7 +99,7 @@ class SinkHost:
                 message = self._write(sink, own_subtask, own, context, writers)
                 self._meter.add_time(sink_id, own_subtask, self._meter.clock_ns() - since_ns)
                 meta: dict[str, Any] = {"prepared": [(sink_id, own_subtask, message)]}
-                meta["work"] = tuple(self._meter.counts(sink_id, own_subtask))
+                meta["work"] = self._meter.sink_work(sink_id, own_subtask)
                 taken = metrics.take()
                 if taken:
                     meta["metrics"] = taken

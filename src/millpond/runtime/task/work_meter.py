@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -18,11 +20,12 @@ from millpond.runtime.task.codec import Frozen, thaw
 if TYPE_CHECKING:
     from millpond.runtime.task.router import Router
 
-_SAMPLE = 200
+_SAMPLE = 128
 _HOTTEST = 3
 _KEY_TEXT = 80
 # Multiples of the golden ratio: as even as steps of equal size, and never in step with a pattern of keys.
 _FRACTIONS = numpy.arange(_SAMPLE) * 0.6180339887498949 % 1.0
+_times = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ class WorkMeter:
     """One for each host."""
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
         self.clock_ns = surroundings.clock_ns
+        self.memory_share = surroundings.memory_share
+        self.machine = surroundings.machine
         self._untold_ns: dict[tuple[int, int], int] = {}
 
     def begin(self, task: int, subtask: int) -> Pass:
@@ -68,15 +72,13 @@ class WorkMeter:
     def add_time(self, task: int, subtask: int, busy_ns: int) -> None:
         self._untold_ns[task, subtask] = self._untold_ns.get((task, subtask), 0) + busy_ns
 
-    def counts(self, task: int, subtask: int) -> WorkCounts:
-        """Of nothing but time and place."""
-        return WorkCounts(
-            task,
-            subtask,
-            busy_ns=self._untold_ns.pop((task, subtask), 0),
-            memory_share=round(self._surroundings.memory_share(), 3),
-            machine=self._surroundings.machine,
-        )
+    def take_time(self, task: int, subtask: int) -> int:
+        """What was not told yet."""
+        return self._untold_ns.pop((task, subtask), 0)
+
+    def sink_work(self, sink: int, subtask: int) -> tuple[Any, ...]:
+        """The time a sink took; its records are counted where they come from."""
+        return tuple(WorkCounts(sink, subtask, busy_ns=self.take_time(sink, subtask)))
 
 
 class Pass:
@@ -108,16 +110,21 @@ class Pass:
         self.pause()
         if not (meta or self.records_in or router.records_out):
             return
-        counts = self._meter.counts(self._task, self._subtask)
+        meter, sinks = self._meter, router.to_sinks
         meta["work"] = tuple(
-            counts._replace(
-                records_in=self.records_in,
-                records_out=router.records_out,
-                bytes_in=self.bytes_in,
-                bytes_out=router.bytes_out,
-                keyed=self._keyed,
-                hottest=self._hottest,
-                to_sinks=tuple((*place, *sent) for place, sent in router.to_sinks.items()),
+            WorkCounts(
+                self._task,
+                self._subtask,
+                self.records_in,
+                router.records_out,
+                self.bytes_in,
+                router.bytes_out,
+                meter.take_time(self._task, self._subtask),
+                self._keyed,
+                self._hottest,
+                tuple((*place, *sent) for place, sent in sinks.items()) if sinks else (),
+                round(meter.memory_share(), 3),
+                meter.machine,
             )
         )
 
@@ -125,6 +132,8 @@ class Pass:
 def hottest(keys: list[Any], none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
     """The most frequent keys of a key group, as text, with how often they came: estimated from a sample if
     there are many. A key that the sample has once only says nothing, and is left out."""
+    if not keys:
+        return ()
     count = len(keys)
     sample = keys
     if count > _SAMPLE:
@@ -133,14 +142,16 @@ def hottest(keys: list[Any], none_is_a_key: bool = True) -> tuple[tuple[str, int
         # By their bytes: to compare two of them would mean to read both.
         frozen = {key.data: key for key in sample if type(key) is Frozen}
         sample = [frozen[key.data] if type(key) is Frozen else key for key in sample]
-    found = Counter(sample).most_common(_HOTTEST + 1)
-    scale = count / len(sample) if sample else 1.0
-    kept = [
-        (key_text(thaw(key)), round(times * scale))
-        for key, times in found
-        if (times > 1 or scale == 1.0) and (none_is_a_key or key is not None)
-    ]
-    return tuple(kept[:_HOTTEST])
+    counts = Counter(sample)
+    if not none_is_a_key:
+        counts.pop(None, None)
+    found = [(times, key) for key, times in counts.items() if times > 1]
+    found.sort(key=_times, reverse=True)
+    if count <= _SAMPLE and len(found) < _HOTTEST:
+        once = ((1, key) for key, times in counts.items() if times == 1)
+        found += islice(once, _HOTTEST - len(found))
+    scale = count / len(sample)
+    return tuple((key_text(thaw(key)), round(times * scale)) for times, key in found[:_HOTTEST])
 
 
 def key_text(key: Any) -> str:
