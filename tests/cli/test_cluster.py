@@ -8,7 +8,6 @@ import platform
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -234,45 +233,3 @@ def test_jobs_are_ended_after_the_dispatcher_and_can_go_on(
     assert job.wait(10) and sleeper.poll() is None
     assert job.stdout is not None
     job.stdout.close()
-
-
-@pytest.mark.spark
-@pytest.mark.cluster
-def test_spark_cluster_starts_runs_a_program_and_stops(
-    home: Path, millpond: Command, dispatchers: Any, tmp_path: Path
-) -> None:
-    """(O3) Only those who have the cluster's secret get in; the next start finds nothing of this one."""
-    arguments = ["--port", "0", "--workers", "1", "--cores", "1", "--memory", "1g"]
-    code, out, err = millpond("start-cluster", *arguments)
-    assert code == 0, err
-    record = read_cluster(home)
-    assert record is not None and record.master is not None
-    assert [own.role for own in record.processes] == ["master", "worker", "dispatcher"]
-    assert rights(home / "spark" / "conf" / "spark-defaults.conf") == 0o600
-    program = tmp_path / "app.py"
-    program.write_text(
-        "from millpond.datastream import StreamExecutionEnvironment\n"
-        "env = StreamExecutionEnvironment.get_execution_environment()\n"
-        "env.from_collection([1, 2]).map(lambda n: n * 21).print()\n"
-        "env.execute()\n"
-    )
-    command = [sys.executable, "-m", "millpond", "run", "--here", "-p", "1"]
-    try:
-        done = subprocess.run(
-            [*command, "--master", record.master, str(program)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "1> 21\n1> 42\n", "")
-    finally:
-        code, out, _ = millpond("stop-cluster")
-    assert code == 0
-    assert [line.split("  ")[0] for line in out.splitlines()] == [
-        *("dispatcher 1", "worker 1", "Spark master")
-    ]
-    deadline_s = time.monotonic() + 20
-    while any(is_alive(own.identity) for own in record.processes):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)

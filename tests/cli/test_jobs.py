@@ -235,7 +235,7 @@ def test_log_is_followed_until_the_job_ends(
             return Answer(log)
         first = max(0, len(log) - int(asked[1:])) if asked[0] == "-" else int(asked[:-1])
         if first >= len(log):
-            return Answer(b"", 416)
+            return Answer(b"", 416, {"content-range": f"bytes */{len(log)}"})
         return Answer(log[first:], 206, {"content-range": f"bytes {first}-x/{len(log)}"})
 
     dispatcher.answers[f"GET /jobs/{JID}/log"] = answer
@@ -243,3 +243,22 @@ def test_log_is_followed_until_the_job_ends(
     dispatcher.answers[f"GET /jobs/{JID}"] = Steps([running, running, ended])
     code, out, _ = millpond("logs", "views", "-f", "-n", "1")
     assert (code, out) == (0, "last\ngrün\nend\n")
+
+
+def test_log_that_begins_anew_is_followed_from_its_beginning(dispatcher: FakeDispatcher) -> None:
+    from millpond.cli.logs import LogFollower
+    from millpond.cli.rest import RestClient
+
+    range_of = "content-range"
+    dispatcher.answers[f"GET /jobs/{JID}/log"] = Steps(
+        [
+            Answer(b"much text\n", 206, {range_of: "bytes 0-9/10"}),
+            Answer(b"", 416, {range_of: "bytes */4"}),
+            Answer(b"new\n", 206, {range_of: "bytes 0-3/4"}),
+        ]
+    )
+    with RestClient([dispatcher.address]) as client:
+        log = LogFollower(client, JID)
+        assert [log.new_text() for _ in range(3)] == ["much text\n", "", "new\n"]
+    asked = [request.headers["Range"] for request in dispatcher.requests]
+    assert asked == ["bytes=0-", "bytes=10-", "bytes=0-"]

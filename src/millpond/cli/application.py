@@ -71,7 +71,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def _runner() -> Callable[..., int]:
     try:
-        from millpond.dispatcher import application  # type: ignore[import-not-found]
+        from millpond.dispatcher import application
     except ImportError as problem:
         raise SetupError(
             f"run-application needs {problem.name}: pip install 'millpond[cluster]'."

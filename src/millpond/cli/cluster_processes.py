@@ -18,6 +18,7 @@ from millpond.cli.cluster_file import (
     make_private,
     remove_cluster,
     write_cluster,
+    write_private,
 )
 from millpond.cli.cluster_stop import end_cluster
 from millpond.cli.connection import Target
@@ -28,6 +29,7 @@ from millpond.errors import ClusterError, DispatcherError, DispatcherUnreachable
 _POLL_S = 0.1
 _GRACE_S = 10.0
 _LOG_LINES = 20
+_PORT_FILE = "master-port"
 _READY = re.compile(r"^millpond dispatcher: (https?://\S+)\s*$", re.MULTILINE)
 T = TypeVar("T")
 
@@ -45,7 +47,7 @@ class ClusterStarter:
         self._progress = Progress()
         self._environment: dict[str, str] = {**os.environ, "PYTHONUNBUFFERED": "1"}
         self._spark_environment: dict[str, str] = {}
-        self._page = ""  # the master's
+        self.master_page = ""
         self._started: dict[int, subprocess.Popen[bytes]] = {}
         record.created = time.time_ns() // 1_000_000
         make_private(folder / "logs")
@@ -61,12 +63,20 @@ class ClusterStarter:
         daemons.write_settings(settings)
         self._spark_environment = daemons.daemon_environment(self._host, settings, scratch)
         self._environment["SPARK_CONF_DIR"] = str(settings)  # jobs need the secret, too
-        self._page = f"http://{_in_url(self._host)}:{page_port}"
+        self.master_page = f"http://{_in_url(self._host)}:{page_port}"
         command = daemons.master_command(self._host, port, page_port)
         master = self._spawn("master", 1, command, self._spark_environment)
-        master.address = self._wait(master, lambda: daemons.master_state(self._page)).url
+        master.address = self._wait(master, lambda: daemons.master_state(self.master_page)).url
         self.record.master = master.address
+        write_private(settings / _PORT_FILE, f"{port}\n")
         return master.address
+
+    def master_port(self) -> int | None:
+        """Of an earlier start: jobs that are to go on look for the master there."""
+        try:
+            return int((self._folder / "spark" / "conf" / _PORT_FILE).read_text())
+        except (OSError, ValueError):
+            return None
 
     def start_worker(self, number: int, cores: int, memory: str) -> None:
         """Does not wait for it."""
@@ -93,7 +103,7 @@ class ClusterStarter:
     def _has_workers(self, expected: int) -> bool:
         from millpond.runtime.spark import daemons
 
-        state = daemons.master_state(self._page)
+        state = daemons.master_state(self.master_page)
         return state is not None and state.workers >= expected
 
     def _wait_for_dispatcher(self, process: ClusterProcess) -> None:

@@ -28,6 +28,7 @@ DISPATCHER = (sys.executable, "-m", "millpond.dispatcher")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MASTER_PORT = 7077
 _PAGE_PORT = 8080
+_PAGE_KEY = "millpond.cluster.master-ui"  # see common/options.py
 
 
 def add_commands(commands: Any) -> None:
@@ -78,6 +79,11 @@ def add_commands(commands: Any) -> None:
     start.add_argument(
         "--token-file", metavar="FILE", help="requests must have the token in this file"
     )
+    start.add_argument(
+        "--allow-uploads",
+        action="store_true",
+        help="accept programs although --host is reached from other machines",
+    )
     start.add_argument("--tls-cert", metavar="FILE", help="certificate: the dispatcher speaks TLS")
     start.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
     start.add_argument(
@@ -119,14 +125,15 @@ def start_cluster(
             if master is None:
                 workers = parsed.workers or 1
                 cores = parsed.cores or max(1, (os.cpu_count() or 1) // workers)
-                master = starter.start_master(
-                    _free_port(parsed.host, _MASTER_PORT), _free_port(parsed.host, _PAGE_PORT)
-                )
+                port = _master_port(parsed.host, starter.master_port())
+                master = starter.start_master(port, _free_port(parsed.host, _PAGE_PORT))
                 for number in range(1, workers + 1):
                     starter.start_worker(number, cores, parsed.memory or "2g")
             for number in range(1, parsed.dispatchers + 1):
                 port = parsed.port + number - 1 if parsed.port else 0
                 arguments = _dispatcher_arguments(parsed, port, starter.record.storage, master)
+                if starter.master_page:
+                    arguments += ["-D", f"{_PAGE_KEY}={starter.master_page}"]
                 starter.start_dispatcher(number, [*dispatcher, *arguments])
             starter.wait_for_all()
         return starter.record
@@ -136,6 +143,8 @@ def _check(parsed: argparse.Namespace) -> None:
     own_spark = [parsed.workers, parsed.cores, parsed.memory]
     if (parsed.local or parsed.master) and any(own is not None for own in own_spark):
         raise UsageError("--workers, --cores and --memory are for a Spark that is started here")
+    if parsed.host in ("0.0.0.0", "::") and not (parsed.local or parsed.master):
+        raise UsageError("--host must be one that Spark's workers can call; 0.0.0.0 is none")
     if parsed.local and parsed.master:
         raise UsageError("--local and --master cannot be together")
     for name in ("workers", "cores", "dispatchers"):
@@ -200,10 +209,23 @@ def _dispatcher_arguments(
     for name in ("zookeeper", "cluster_id"):
         if getattr(parsed, name):
             arguments += [f"--{name.replace('_', '-')}", getattr(parsed, name)]
+    if parsed.allow_uploads:
+        arguments.append("--allow-uploads")
     for name in ("token_file", "tls_cert", "tls_key"):
         if getattr(parsed, name):
             arguments += [f"--{name.replace('_', '-')}", os.path.abspath(getattr(parsed, name))]
     return arguments
+
+
+def _master_port(host: str, earlier: int | None) -> int:
+    if earlier is None:
+        return _free_port(host, _MASTER_PORT)
+    if not _is_free(host, earlier):
+        raise ClusterError(
+            f"{host}:{earlier}, where jobs of this cluster look for the Spark master, is taken. Free it, or "
+            "choose another --dir."
+        )
+    return earlier
 
 
 def _free_port(host: str, first: int) -> int:

@@ -40,9 +40,9 @@ def add_commands(commands: Any) -> None:
     stop.add_argument(
         "--grace",
         type=float,
-        default=15.0,
+        default=30.0,
         metavar="S",
-        help="a process that has not ended after so long is killed (15 s)",
+        help="a process that has not ended after so long is killed (30 s)",
     )
     stop.add_argument("--json", action="store_true", help="print JSON")
     stop.set_defaults(call=_run)
@@ -59,17 +59,19 @@ def _run(parsed: argparse.Namespace) -> int:
             raise ClusterError(nothing)
         if not record.is_here():
             raise ClusterError(f"The cluster of {folder} runs on {record.machine}; stop it there.")
+        jobs = len(job_processes(Path(record.storage)))
         with Progress() as progress:
             ended = list(end_cluster(record, parsed.grace, progress))
         remove_cluster(folder)
-    _tell(ended, parsed.json)
+    _tell(ended, jobs, parsed.json)
     return 0
 
 
 def end_cluster(
     record: ClusterRecord, grace_s: float, progress: Progress
 ) -> Iterator[tuple[ClusterProcess, Ending]]:
-    """In the right order, each waited for."""
+    """In the right order, each waited for. Without ZooKeeper a dispatcher ends its jobs' processes itself;
+    with it, it leaves them to another one."""
     for role in _ORDER:
         processes = job_processes(Path(record.storage)) if role == "job" else record.of(role)
         for process in processes:
@@ -106,14 +108,13 @@ def _is_about(pid: int, jid: str) -> bool:
         return False
 
 
-def _tell(ended: list[tuple[ClusterProcess, Ending]], as_json: bool) -> None:
-    jobs = sum(process.role == "job" for process, _ in ended)
+def _tell(ended: list[tuple[ClusterProcess, Ending]], jobs: int, as_json: bool) -> None:
     if as_json:
         entries = [
             {"role": own.role, "number": own.number, "pid": own.pid, "ended": how.name.lower()}
             for own, how in ended
         ]
-        print(json.dumps({"ended": entries}, indent=1))
+        print(json.dumps({"ended": entries, "jobs": jobs}, indent=1))
     else:
         for process, how in ended:
             print(f"{process.title:<14} {how.value} (process {process.pid})")

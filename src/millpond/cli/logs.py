@@ -7,6 +7,7 @@ import codecs
 import json
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from millpond.cli.connection import add_connection_options, connect
@@ -30,7 +31,7 @@ class LogFollower:
         """Begin with the last lines."""
         status, content, headers = self._client.get_bytes(self._path, byte_range=f"-{_FIRST_BYTES}")
         if status == 206:
-            self._offset = int(headers["content-range"].rpartition("/")[2])
+            self._offset = _size(headers)
         else:
             content = b"" if status == 416 else content
             self._offset = len(content)
@@ -40,13 +41,21 @@ class LogFollower:
     def new_text(self) -> str:
         """Everything, the first time, unless `last_lines` came before."""
         offset = self._offset or 0
-        status, content, _ = self._client.get_bytes(self._path, byte_range=f"{offset}-")
+        status, content, headers = self._client.get_bytes(self._path, byte_range=f"{offset}-")
         if status == 416:
+            if _size(headers) < offset:
+                self._offset = 0  # it had grown too long, and began anew
             return ""
         if status == 200:  # all of it, because the dispatcher cannot send parts
             content = content[offset:]
         self._offset = offset + len(content)
         return self._decoder.decode(content)
+
+
+def _size(headers: Mapping[str, str]) -> int:
+    """Of the whole log."""
+    text = headers.get("content-range", "").rpartition("/")[2]
+    return int(text) if text.isdecimal() else 0
 
 
 def add_commands(commands: Any) -> None:

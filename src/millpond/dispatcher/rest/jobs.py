@@ -6,9 +6,9 @@ import time
 from pathlib import Path as FilePath
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, HTTPException, Path, Query, Request
+from fastapi import APIRouter, Body, HTTPException, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from millpond.dispatcher.rest import views
@@ -142,9 +142,13 @@ def report(request: Request, jid: Jid) -> dict[str, Any]:
 @router.get("/jobs/{jid}/log", response_class=PlainTextResponse)
 def log(
     request: Request, jid: Jid, lines: Annotated[int, Query(alias="tail", ge=1, le=100_000)] = 1000
-) -> str:
-    """Beyond Flink: what the job's driver has printed."""
-    return "".join(f"{line}\n" for line in tail(dispatcher_of(request).files(jid), lines))
+) -> Response:
+    """Beyond Flink: what the job's driver has printed; the last lines, or with a Range header these bytes,
+    for who follows it."""
+    files = dispatcher_of(request).files(jid)
+    if "range" in request.headers and files.log.exists():
+        return FileResponse(files.log, media_type="text/plain; charset=utf-8")
+    return PlainTextResponse("".join(f"{line}\n" for line in tail(files, lines)))
 
 
 # --- checkpoints and savepoints ------------------------------------------------------------------
