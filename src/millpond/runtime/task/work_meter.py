@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
 from operator import itemgetter
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -23,8 +25,15 @@ _SAMPLE = 32  # keys; one that matters to the job dominates its key group
 _SAMPLE_EVERY = 200  # records of a key group
 _HOTTEST = 3
 _KEY_TEXT = 80
-# Multiples of the golden ratio: as even as steps of equal size, and never in step with a pattern of keys.
-_FRACTIONS = numpy.arange(_SAMPLE) * 0.6180339887498949 % 1.0
+# Where to look: one place in each of so many equal parts, by chance, so that it is never in step with a
+# pattern of keys; and not always the same places.
+_chance = Random(7)
+_places = cycle(
+    [
+        numpy.array([(part + _chance.random()) / _SAMPLE for part in range(_SAMPLE)])
+        for _ in range(16)
+    ]
+)
 _times = itemgetter(0)
 
 
@@ -142,7 +151,7 @@ def hottest(keys: list[Any], count: int, none_is_a_key: bool = True) -> tuple[tu
     from a sample. Where there are more than a few, a key that came once says nothing, and is left out."""
     sample = keys
     if len(keys) > _SAMPLE:
-        sample = [keys[i] for i in (_FRACTIONS * len(keys)).astype(numpy.int64).tolist()]
+        sample = [keys[i] for i in (next(_places) * len(keys)).astype(numpy.int64).tolist()]
     if sample and type(sample[0]) is Frozen:
         # The same object for the same bytes: to compare two of them would mean to read both.
         same: dict[bytes, Any] = {}
