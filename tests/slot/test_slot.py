@@ -22,6 +22,7 @@ from millpond.datastream.state import ValueStateDescriptor
 from millpond.errors import SlotError, SlotMemoryError, UserFunctionError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.jobs import plan_job
+from millpond.runtime.messages import Messages
 from millpond.runtime.slot import relay as relay_module
 from millpond.runtime.slot.lifecycle import SlotLife, SlotState
 from millpond.runtime.slot.protocol import (
@@ -38,6 +39,7 @@ from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.frames import SINK_LEVEL, Start, decode_frame, rows_of_level
+from millpond.runtime.task.work_meter import WorkCounts
 from millpond.testing import direct_environment
 from tests.slot.processes import is_running, slots_of, wait_until
 
@@ -95,6 +97,7 @@ class Job:
         self.stores: dict[int, MemoryLogStore] = {}
         self.attempt = 0
         self.relays: list[Relay] = []
+        self.works: list[WorkCounts] = []  # of the last batch
 
     def relay(self, attempt: int | None = None, **changes: Any) -> Relay:
         self.attempt = self.attempt + 1 if attempt is None else attempt
@@ -120,6 +123,7 @@ class Job:
             self._end(False)
             raise
         self._end(commit)
+        self.works = Messages.of(rows).works
         frames = [row[2] for row in rows if row[0] == SINK_LEVEL]
         frames = [blob for blob in frames if codec.kind_of(blob) == BlobKind.FRAME]
         return sorted(value for blob in frames for value in decode_frame(blob).bundle.values)
@@ -147,6 +151,21 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 def pid_of(job: Job) -> int:
     (pid,) = slots_of(job.folder)
     return pid
+
+
+def test_slot_tells_what_it_has_done_and_how_full_it_is(job: Job) -> None:
+    """E9, P6: batches get smaller before a slot has no memory left."""
+    relay = job.relay(memory_mb=400)
+    job.run(relay, ["a", "a", "b"])
+    assert sum(work.records_in for work in job.works) == 3 + 3, "the head, and the task"
+    assert sum(work.busy_ns for work in job.works) > 0
+    assert {work.machine for work in job.works} == {socket.gethostname()}
+    before = max(work.memory_share for work in job.works)
+    job.run(relay, ["hoard-150"])
+    job.run(relay, ["c"])
+    after = max(work.memory_share for work in job.works)
+    assert 0 < before < 1
+    assert after > before + 0.3
 
 
 def test_functions_are_opened_once_and_state_stays_between_batches(

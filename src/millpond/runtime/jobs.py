@@ -315,7 +315,7 @@ class RunningJob(JobClient):
         return CompletableFuture(self._result)
 
     def report(self) -> dict[str, Any]:
-        """The job as it is now, for JSON: docs/job-report.md. Any thread may ask, at any time, and often."""
+        """The job as it is now. Any thread may ask, at any time, and often."""
         with self._lock:
             life, executor = self._life.copy(), self._executor
         return build_report(
