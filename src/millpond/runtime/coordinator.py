@@ -126,7 +126,8 @@ class Coordinator:
     def _begin_with_savepoint(self) -> None:
         """What is before the first batch comes from a savepoint, if the job is to start from one."""
         savepoint = self._plan.settings.get("savepoint")
-        if savepoint is None:
+        is_over = self._folder is not None and self._folder.is_first_batch_over()
+        if savepoint is None or is_over:  # then it may be gone
             return
         self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
         self.planned_time_ms = self._initial.time_ms

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import numpy
@@ -82,8 +83,6 @@ class JobHost:
         self._tasks: dict[tuple[int, int], AnyTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
         self.in_last_batch = False
-        savepoint = self.plan.settings.get("savepoint")
-        self._savepoint = None if savepoint is None else SavepointReader(savepoint)
         if any(op.kind is OperatorKind.KEYED_COLUMNS for op in self.plan.operators.values()):
             import pyarrow.compute  # noqa: F401 (slow to import; better now than in the first batch)
 
@@ -245,7 +244,7 @@ class JobHost:
         if task.chain.operator_state.is_outdated(control.epoch, as_it_was):
             task = self._new_task(plan, task)
         task.chain.listeners.batch_begins(control.epoch, number)
-        if head.version == 0 and self._savepoint is not None:
+        if head.version == 0 and control.epoch == 0:
             self._restore(state, plan, number)
         with self._reset_on_failure(task):
             rows, meta = self._run_task(task, state, number, frames, control)
@@ -278,9 +277,16 @@ class JobHost:
                     self._states[place] = kept._replace(previous=None)
             self._waiting = 0
 
+    @cached_property
+    def _savepoint(self) -> SavepointReader | None:
+        savepoint = self.plan.settings.get("savepoint")
+        return None if savepoint is None else SavepointReader(savepoint)
+
     def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
-        """What a savepoint has for a key group (or subtask) that has no log yet."""
-        assert self._savepoint is not None
+        """What a savepoint has for a key group (or subtask), in the first batch of a job. After that all have
+        logs, and the savepoint may be gone."""
+        if self._savepoint is None:
+            return
         uid = self.plan.operators[plan.root].uid
         contents: Iterable[Content]
         if plan.keyed:
