@@ -41,6 +41,7 @@ from millpond.runtime.task.frames import (
     merge,
     meta_row,
 )
+from millpond.runtime.task.key_check import check_keys
 from millpond.runtime.task.key_groups import subtask_of
 from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.operators import user_error
@@ -246,6 +247,8 @@ class JobHost:
         task.chain.listeners.batch_begins(control.epoch, number)
         if head.version == 0 and control.epoch == 0:
             self._restore(state, plan, number)
+        if cached is None:
+            check_keys(state, plan)
         with self._reset_on_failure(task):
             rows, meta = self._run_task(task, state, number, frames, control)
         if control.savepoint is not None:
