@@ -31,6 +31,7 @@ from millpond.runtime.job_state import EMPTY_JOB_STATE
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.key_groups import DEFAULT_MIN_MAX_PARALLELISM, key_group_of
+from millpond.savepoint.decoded import is_plain
 from millpond.savepoint.manifest import (
     Manifest,
     OperatorEntry,
@@ -62,8 +63,11 @@ class _Operator:
     new: dict[str, _NewState] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        kept = [state.name for state in self.entry.states if state.name not in self.new]
-        return [*kept, *self.new]
+        return list(dict.fromkeys([*(state.name for state in self.entry.states), *self.new]))
+
+    def kept(self, name: str) -> list[StateEntry]:
+        """All forms of a state, see SavepointReader.forms."""
+        return [state for state in self.entry.states if state.name == name]
 
 
 class Savepoint:
@@ -110,7 +114,8 @@ class Savepoint:
         return rows
 
     def arrow(self, uid: str, state: str) -> pyarrow.Table:
-        """As it is in the file: what has no declared type may be pickles."""
+        """Values are decoded, also those without a declared type; only what Arrow has no type for (objects
+        of your classes, values of different types) stays as pickles."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         return self._reader.table(uid, state)
@@ -122,7 +127,8 @@ class Savepoint:
         return pandas.DataFrame(self.rows(uid, state))
 
     def spark(self, uid: str, state: str, session: Any = None) -> Any:
-        """A Spark DataFrame on the Parquet file."""
+        """A Spark DataFrame on the Parquet file; if that has pickles, or the state different forms, of the
+        table that `arrow` gives."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         if session is None:
@@ -130,8 +136,10 @@ class Savepoint:
             from millpond.runtime.spark.session import get_session
 
             session = get_session(Configuration())
-        entry = self._reader.state(uid, state)
-        return session.read.parquet(str(self._reader.path / entry.file.path))
+        forms = self._reader.forms(uid, state)
+        if len(forms) == 1 and is_plain(forms[0].schemas):
+            return session.read.parquet(str(self._reader.path / forms[0].file.path))
+        return session.createDataFrame(self.arrow(uid, state))
 
     def timers(self, uid: str) -> list[dict[str, Any]]:
         """domain, time, key and namespace (the window) of all timers."""
@@ -230,13 +238,15 @@ class Savepoint:
     def _write_operator(
         self, number: int, uid: str, operator: _Operator, folder: Path
     ) -> OperatorEntry:
-        states = []
-        for position, name in enumerate(operator.names()):
-            path = state_path(number, uid, position)
+        states: list[StateEntry] = []
+        for name in operator.names():
             new = operator.new.get(name)
             if new is None:
-                states.append(self._copied(operator.entry, name, folder, path))
+                for kept in operator.kept(name):
+                    path = state_path(number, uid, len(states))
+                    states.append(self._copied(kept, folder, path))
             elif new.groups:
+                path = state_path(number, uid, len(states))
                 file = StateFile(folder, path, name, new.schemas)
                 file.types = new.types
                 for key_group, columns in sorted(new.groups.items()):
@@ -244,9 +254,8 @@ class Savepoint:
                 states.append(file.close())
         return replace(operator.entry, uid=uid, states=states)
 
-    def _copied(self, entry: OperatorEntry, name: str, folder: Path, path: str) -> StateEntry:
+    def _copied(self, state: StateEntry, folder: Path, path: str) -> StateEntry:
         assert self._reader is not None
-        state = next(own for own in entry.states if own.name == name)
         shutil.copyfile(self._reader.path / state.file.path, folder / path)
         return replace(state, file=replace(state.file, path=path))
 
@@ -274,13 +283,14 @@ class Savepoint:
         if state in operator.new:
             yield from sorted(operator.new[state].groups.items())
             return
-        entry = next((own for own in operator.entry.states if own.name == state), None)
-        if entry is None:
+        forms = operator.kept(state)
+        if not forms:
             raise SavepointError(f"Operator '{uid}' has no state '{state}': {operator.names()}.")
         assert self._reader is not None
-        file = pyarrow.parquet.ParquetFile(self._reader.path / entry.file.path)
-        for position, key_group in enumerate(entry.file.groups):
-            yield key_group, to_columns(file.read_row_group(position), entry.schemas)
+        for entry in forms:
+            file = pyarrow.parquet.ParquetFile(self._reader.path / entry.file.path)
+            for position, key_group in enumerate(entry.file.groups):
+                yield key_group, to_columns(file.read_row_group(position), entry.schemas)
 
     def _refuse_new(self, uid: str, state: str) -> None:
         if state in self._operator(uid).new:
