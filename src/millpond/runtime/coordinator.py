@@ -193,6 +193,8 @@ class Coordinator:
         doing it again changes nothing."""
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
+        for enumerator in self._enumerators.values():
+            enumerator.committed(self._last_epoch)
         self._recover_output(self._last_epoch)
         self.savepoints.write_what_is_done()
 
@@ -256,7 +258,7 @@ class Coordinator:
             self.is_last_batch = self._all_ended()
             self._announce_splits()
             return None
-        reads = self._await_work()
+        reads = self._await_work(epoch)
         self._started_s = time.monotonic()
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
@@ -307,7 +309,7 @@ class Coordinator:
                 number += 1
         return lanes
 
-    def _await_work(self) -> dict[tuple[int, int], list[Any]]:
+    def _await_work(self, epoch: int) -> dict[tuple[int, int], list[Any]]:
         """Block until a source has something, a timer is due, everything has ended, or cancel."""
         self._was_waiting = True
         while True:
@@ -324,6 +326,7 @@ class Coordinator:
                 paused = self._alignment.paused(self._channels, self._ended)
                 for source, enumerator in self._enumerators.items():
                     enumerator.paused = paused.get(source, set())
+                    enumerator.checkpoint = (epoch, now_ms)
                     if len(enumerator.paused) == enumerator.split_count():
                         continue
                     for work in enumerator.poll(self._size.limit):
