@@ -71,6 +71,7 @@ class ExchangePlan:
     source_operator: int
     target_task: int
     input_index: int
+    key_type: Any = None
 
 
 @dataclass
@@ -274,6 +275,7 @@ def _connect(graph: StreamGraph, plan: JobPlan) -> None:
                     operator.id,
                     node.id,
                     edge.input_index,
+                    edge.exchange.key_type,
                 )
 
 

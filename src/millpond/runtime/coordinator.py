@@ -25,6 +25,7 @@ from millpond.runtime.job_state import JobState
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.savepoint_orders import SavepointOrder
+from millpond.runtime.state_types import StateTypes
 from millpond.runtime.task import codec
 from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.codec import BlobKind
@@ -74,6 +75,7 @@ class Coordinator:
         self._ended: dict[int, list[bool]] = {}
         self._initial = JobState.initial(plan)
         self.checkpoints = CheckpointHistory()
+        self._types = StateTypes(plan)
         folder_path = None if folder is None else folder.path
         self.savepoints = SavepointDesk(plan, folder_path, self._wake.set)
         self._order: SavepointOrder | None = None  # of the batch that runs
@@ -180,6 +182,7 @@ class Coordinator:
         self._wakeup_ms = left["wakeup_ms"]
         self.metrics.update(left["metrics"])
         self._prepared = left["prepared"]
+        self._types.load(left)
         self.checkpoints.log_bytes = dict(left.get("log_bytes", {}))
         self.finished = left["finished"]
 
@@ -417,6 +420,7 @@ class Coordinator:
             meta = codec.decode(BlobKind.META, blob)
             ends.extend(SplitEnd(*end) for end in meta.get("ends", ()))
             prepared.extend(meta.get("prepared", ()))
+            self._types.take(meta)
             self._saved.update(meta.get("splits", {}))
             combine(self.metrics, meta.get("metrics", {}))
             if "state" in meta:
@@ -462,6 +466,7 @@ class Coordinator:
                     "checkpoint": record.to_dict(),
                     "log_bytes": self.checkpoints.log_bytes,
                     "parts": parts,
+                    "types": self._types.content(),
                 },
             )
             self._folder.drop_batches_before(epoch)

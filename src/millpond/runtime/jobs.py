@@ -35,7 +35,7 @@ from millpond.plan.physical import JobPlan, build_plan
 from millpond.plan.validate import validate
 from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.savepoint_desk import SavepointDesk
-from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima
+from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima, saved_types
 from millpond.state.backends import backend_settings
 
 Collect = Callable[[list[Any]], None]
@@ -104,6 +104,7 @@ def plan_job(
     if savepoint is not None:
         check_fit(plan, savepoint, options.ALLOW_NON_RESTORED.read(configuration))
         plan.settings["savepoint"] = str(savepoint.path)
+        plan.settings["stored_types"] = saved_types(savepoint)
     for sink in plan.sinks.values():
         if isinstance(sink.function, TwoPhaseSink):
             sink.function.validate()

@@ -13,6 +13,7 @@ from millpond.common.paths import local_folder
 from millpond.errors import SavepointError
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.key_check import KEY
 from millpond.runtime.task.operator_state import SPLIT, UNION, deal_out
 from millpond.savepoint.decoded import decoded_table
 from millpond.savepoint.manifest import Manifest, OperatorEntry, StateEntry, check_file
@@ -50,7 +51,7 @@ class SavepointReader:
         for state in () if operator is None else operator.states:
             if number not in state.file.groups:
                 continue
-            file, types = self._file(state), {state.name: state.types}
+            file, types = self._file(state), {state.name: without_key(state.types)}
             for position, owner in enumerate(state.file.groups):
                 if owner == number:
                     columns = to_columns(file.read_row_group(position), state.schemas)
@@ -106,6 +107,11 @@ class SavepointReader:
             raise SavepointError(
                 f"{self.path / state.file.path} cannot be read: {problem}"
             ) from None
+
+
+def without_key(types: Schemas) -> Schemas:
+    """What a log has: the types of a state's values. That of keys belongs to the operator."""
+    return {column: schema for column, schema in types.items() if column != KEY}
 
 
 def _joined(first: Columns, second: Columns) -> Columns:

@@ -22,7 +22,7 @@ from millpond.datastream.state import StateKind
 from millpond.errors import CorruptDataError
 from millpond.runtime.task.codec import freeze, thaw_all
 from millpond.runtime.task.columns import decode_list, encode_list
-from millpond.state.key_group_state import TTL_MARK, KeyGroupState
+from millpond.state.key_group_state import TTL_MARK
 from millpond.state.schemas import PICKLE, Schema, codec_of, schema_of_values
 
 TIMERS = "(timers)"  # the name of their table
@@ -79,9 +79,8 @@ def _repeated(keys: list[Any], counts: list[int]) -> list[Any]:
     return [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
 
 
-def schemas_of(state: KeyGroupState, name: str, columns: Columns) -> Schemas:
+def schemas_of(declared: Schemas, columns: Columns) -> Schemas:
     """The schema of each column: as declared, else as the values are."""
-    declared = state.types.get(name, {})
     schemas: Schemas = {}
     for column, values in columns.items():
         schema = declared.get(column, PICKLE)
