@@ -86,9 +86,11 @@ class Listing(SourceFunction, ListCheckpointed):
         (self._next,) = state
 
 
-def plan_of(function: SourceFunction, output: Path | None, **settings: Any) -> JobPlan:
+def plan_of(
+    function: SourceFunction, output: Path | None, uid: str = "numbers", **settings: Any
+) -> JobPlan:
     environment = direct_environment(SETTINGS | settings)
-    stream = environment.add_source(function, "numbers", Types.INT()).uid("numbers")
+    stream = environment.add_source(function, "numbers", Types.INT()).uid(uid)
     if output is None:
         stream._sink("results", SinkKind.COLLECT, None)
     else:

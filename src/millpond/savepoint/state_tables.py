@@ -27,7 +27,7 @@ from millpond.state.schemas import PICKLE, Schema, codec_of, schema_of_values
 
 TIMERS = "(timers)"  # the name of their table
 TIMERS_KIND = "timers"
-_DOMAINS = ("event", "processing")
+DOMAINS = ("event", "processing")
 _ONE_VALUE = {StateKind.VALUE.value, StateKind.REDUCING.value, StateKind.AGGREGATING.value}
 Content = dict[str, Any]  # what KeyGroupState.snapshot gives
 Columns = dict[str, list[Any]]
@@ -39,7 +39,7 @@ def columns_of(content: Content) -> dict[str, Columns]:
     found = {
         name: _state_columns(kind, encoded) for name, (kind, encoded) in content["states"].items()
     }
-    timers = [(domain, *timer) for domain in _DOMAINS for timer in decode_list(content[domain][1])]
+    timers = [(domain, *timer) for domain in DOMAINS for timer in decode_list(content[domain][1])]
     if timers:
         names = ("domain", "time", "key", "namespace")
         found[TIMERS] = dict(zip(names, map(list, zip(*timers, strict=True)), strict=True))
@@ -137,7 +137,7 @@ def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]
         else:
             content["states"][name] = (kind, _encoded(kind, columns))
     rows = list(zip(*(timers[n] for n in ("domain", "time", "key", "namespace")), strict=True))
-    for domain in _DOMAINS:
+    for domain in DOMAINS:
         own = [(time, key, space) for of, time, key, space in rows if of == domain]
         content[domain] = (encode_list([]), encode_list(own))
     return content
