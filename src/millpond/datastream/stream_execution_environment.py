@@ -18,10 +18,10 @@ from millpond.datastream.checkpointing_mode import CheckpointingMode
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.collection import (
     CollectionSource,
-    FunctionSource,
     NumberSequenceSource,
 )
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.connectors.function_source import FunctionSource
 from millpond.datastream.data_stream import CloseableIterator, DataStream
 from millpond.datastream.execution_mode import RuntimeExecutionMode
 from millpond.datastream.functions import SourceFunction

@@ -27,6 +27,7 @@ from millpond.runtime.messages import Messages
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.savepoint_orders import SavepointOrder
+from millpond.runtime.state_types import StateTypes
 from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Row, SplitEnd, Start
@@ -74,6 +75,7 @@ class Coordinator:
         self._ended: dict[int, list[bool]] = {}
         self._initial = JobState.initial(plan)
         self.checkpoints = self.record.checkpoints
+        self._types = StateTypes(plan)
         folder_path = None if folder is None else folder.path
         self.savepoints = SavepointDesk(
             plan, folder_path, self._wake.set, self.record.savepoint_is_there
@@ -131,7 +133,8 @@ class Coordinator:
     def _begin_with_savepoint(self) -> None:
         """What is before the first batch comes from a savepoint, if the job is to start from one."""
         savepoint = self._plan.settings.get("savepoint")
-        if savepoint is None:
+        is_over = self._folder is not None and self._folder.is_first_batch_over()
+        if savepoint is None or is_over:  # then it may be gone
             return
         self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
         self.planned_time_ms = self._initial.time_ms
@@ -164,6 +167,7 @@ class Coordinator:
         self._wakeup_ms = left["wakeup_ms"]
         self.metrics.update(left["metrics"])
         self._prepared = left["prepared"]
+        self._types.load(left)
         self.checkpoints.back_to(epoch, left.get("log_bytes", {}))
         self._statistics.restore(left.get("statistics", {}))
         self.finished = left["finished"]
@@ -179,6 +183,8 @@ class Coordinator:
         self.queries.committed(self._last_epoch)
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
+        for enumerator in self._enumerators.values():
+            enumerator.committed(self._last_epoch)
         self._recover_output(self._last_epoch)
         done = self._statistics.batch_is_committed()
         if done is not None:
@@ -248,7 +254,7 @@ class Coordinator:
             self._announce_splits()
             self._statistics.batch_begins()
             return None
-        reads = self._await_work()
+        reads = self._await_work(epoch)
         self._statistics.batch_begins()
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
@@ -300,7 +306,7 @@ class Coordinator:
                 number += 1
         return lanes
 
-    def _await_work(self) -> dict[tuple[int, int], list[Any]]:
+    def _await_work(self, epoch: int) -> dict[tuple[int, int], list[Any]]:
         """Block until a source has something, a timer is due, everything has ended, or cancel."""
         while True:
             self._wake.clear()
@@ -316,6 +322,7 @@ class Coordinator:
                 paused = self._alignment.paused(self._channels, self._ended)
                 for source, enumerator in self._enumerators.items():
                     enumerator.paused = paused.get(source, set())
+                    enumerator.checkpoint = (epoch, now_ms)
                     if len(enumerator.paused) == enumerator.split_count():
                         continue
                     for work in enumerator.poll(self._size.limit):
@@ -400,6 +407,7 @@ class Coordinator:
         self._saved.update(told.splits)
         for metrics in told.metrics:
             combine(self.metrics, metrics)
+        self._types.take(told.types)
         checkpoint = self.checkpoints.begin()
         for state in told.states:
             checkpoint.add(*state)
@@ -442,6 +450,7 @@ class Coordinator:
                     "log_bytes": self.checkpoints.log_bytes,
                     "parts": told.parts,
                     "statistics": self._statistics.totals(),
+                    "types": self._types.content(),
                 },
             )
             self._folder.drop_batches_before(epoch)

@@ -41,6 +41,8 @@ class SplitEnumerator(ABC):
         self.paused: set[int] = set()
         # The job ends when all has been read, and may go on some day (millpond.input.stop-at-end).
         self.stops_at_end = False
+        # The number of the batch that is planned, and the time.
+        self.checkpoint = (0, 0)
 
     @abstractmethod
     def split_count(self) -> int:
@@ -75,6 +77,9 @@ class SplitEnumerator(ABC):
     def next_poll_in_ms(self) -> int | None:
         """When to poll again if nothing announces itself by `available`; None: only then."""
         return None
+
+    def committed(self, epoch: int) -> None:
+        """All batches up to this one count, and are visible. May be called again for the same one."""
 
     def start(self) -> None:
         """Called once before the first poll, after `restore` if there is something to restore."""
