@@ -29,7 +29,9 @@ class MissingMethodError(UnsupportedFeatureError, AttributeError):
 _ASYNC = "asynchronous functions are not there yet: use map or process"
 _BACKENDS = "set state.backend.type to hashmap, rocksdb, memory or a class of your own"
 _STORAGE = "set execution.checkpointing.dir"
-_FORMATS = "formats come with the connectors: decode in map()"
+_FORMATS = "it is in millpond.datastream.formats.json, csv and avro"
+_AVRO_FILES = "files of Avro records are not there yet: use AvroParquetReaders and -Writers"
+_OTHER_FORMAT = "this format is not there yet: use Parquet"
 _CONNECTOR = "this connector is not there yet: use a file, a collection or a SourceFunction"
 _FILES = "files are text lines in one folder for now: leave it out"
 _TABLE = "the Table API is not there yet: use the DataStream API"
@@ -55,8 +57,6 @@ _FORMAT_NAMES = [
 _AVRO_NAMES = [
     "AvroBulkWriters",
     "AvroInputFormat",
-    "AvroRowDeserializationSchema",
-    "AvroRowSerializationSchema",
 ]
 _FILE_NAMES = [
     "BucketAssigner",
@@ -86,7 +86,6 @@ _COMMON = {
     "LocalTimeTypeInfo": "use Types.SQL_TIMESTAMP()",
     "BulkWriterFactory": _FILES,
     "RowDataBulkWriterFactory": _FILES,
-    "RowFieldExtractorSchema": _FORMATS,
     **dict.fromkeys(_FORMAT_NAMES, _FORMATS),
 }
 # module prefix -> names; the longest prefix that fits counts
@@ -94,7 +93,7 @@ MISSING_NAMES = {
     "millpond.common": _COMMON,
     "millpond.datastream": _DATASTREAM,
     "millpond.datastream.connectors.file_system": dict.fromkeys(_FILE_NAMES, _FILES),
-    "millpond.datastream.formats.avro": dict.fromkeys(_AVRO_NAMES, _FORMATS),
+    "millpond.datastream.formats.avro": dict.fromkeys(_AVRO_NAMES, _AVRO_FILES),
     "millpond.datastream.connectors.kafka": {
         "FlinkKafkaConsumer": "use KafkaSource",
         "FlinkKafkaProducer": "use KafkaSink",
@@ -104,7 +103,8 @@ MISSING_NAMES = {
 MISSING_MODULES = {
     "millpond.table": _TABLE,
     "millpond.fn_execution": "it is PyFlink's inside",
-    **{f"millpond.datastream.formats.{name}": _FORMATS for name in ["json", "orc", "parquet"]},
+    "millpond.datastream.formats.orc": _OTHER_FORMAT,
+    "millpond.datastream.formats.parquet": _OTHER_FORMAT,
     "millpond.datastream.checkpoint_storage": _STORAGE,
     "millpond.datastream.async_data_stream": _ASYNC,
     **{

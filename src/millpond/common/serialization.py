@@ -13,10 +13,19 @@ class SerializationSchema(ABC):
     @abstractmethod
     def serialize(self, value: Any) -> bytes: ...
 
+    def serialize_many(self, values: list[Any]) -> list[bytes]:
+        """One after the other. A schema that can do it faster overrides this."""
+        return list(map(self.serialize, values))
+
 
 class DeserializationSchema(ABC):
     @abstractmethod
-    def deserialize(self, data: bytes) -> Any: ...
+    def deserialize(self, data: bytes) -> Any:
+        """The record; None if there is none in it: sources leave it out."""
+
+    def deserialize_many(self, data: list[bytes]) -> list[Any]:
+        """One after the other. A schema that can do it faster overrides this."""
+        return list(map(self.deserialize, data))
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
@@ -40,6 +49,21 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
     def deserialize(self, data: bytes) -> bytes:
         return data
+
+
+class RowFieldExtractorSchema(SerializationSchema):
+    """A field of a row, which must be bytes already: as the key of a Kafka message, say."""
+
+    def __init__(self, field_index: int) -> None:
+        if field_index < 0:
+            raise ValueError(f"Field index must be non-negative, got: {field_index}")
+        self._field_index = field_index
+
+    def serialize(self, value: Any) -> bytes:
+        field = value[self._field_index]
+        if not isinstance(field, (bytes, bytearray)):
+            raise ValueError(f"field {self._field_index} must be bytes, not {field!r}")
+        return bytes(field)
 
 
 class Encoder:

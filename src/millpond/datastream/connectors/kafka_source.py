@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from millpond.common.serialization import ByteArraySchema, DeserializationSchema
+from millpond.common.serialization import DeserializationSchema
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.datastream.connectors.kafka_offsets import (
     KafkaMetadata,
@@ -18,6 +18,10 @@ from millpond.datastream.connectors.kafka_offsets import (
     KafkaTopicPartition,
 )
 from millpond.datastream.connectors.kafka_reader import reader_of
+from millpond.datastream.connectors.kafka_records import (
+    KafkaRecordDeserializationSchema,
+    reader_for,
+)
 from millpond.datastream.functions import RuntimeContext
 from millpond.errors import JobExecutionError, ProgramError
 
@@ -34,7 +38,7 @@ class KafkaSource(Source):
         servers: str,
         topics: list[str],
         partitions: list[KafkaTopicPartition],
-        schema: DeserializationSchema,
+        schema: DeserializationSchema | KafkaRecordDeserializationSchema,
         starting: KafkaOffsetsInitializer,
         stopping: KafkaOffsetsInitializer | None,
         bounded: bool,
@@ -70,25 +74,9 @@ class KafkaSource(Source):
     def read_many(self, arguments: Range) -> Iterator[tuple[list[Any], list[int | None] | None]]:
         topic, partition, start, end = arguments
         reader = reader_of(self._servers, self._properties, topic, partition)
+        to_records = reader_for(self._schema)
         for messages in reader.read(start, end):
-            messages = [message for message in messages if message.value() is not None]
-            times: list[int | None] = [message.timestamp()[1] for message in messages]
-            yield self._values(messages), times
-
-    def _values(self, messages: list[Any]) -> list[Any]:
-        if type(self._schema) is ByteArraySchema:
-            return [message.value() for message in messages]
-        deserialize = self._schema.deserialize
-        values: list[Any] = []
-        try:
-            values.extend(deserialize(message.value()) for message in messages)
-        except Exception as problem:
-            bad = messages[len(values)]
-            raise ValueError(
-                f"the message at {bad.topic()}-{bad.partition()}, offset {bad.offset()}, cannot be read: "
-                f"{problem}"
-            ) from None
-        return values
+            yield to_records(messages)
 
 
 class _KafkaEnumerator(SplitEnumerator):
@@ -188,7 +176,7 @@ class KafkaSourceBuilder:
         self._servers: str | None = None
         self._topics: list[str] = []
         self._partitions: list[KafkaTopicPartition] = []
-        self._schema: DeserializationSchema | None = None
+        self._schema: DeserializationSchema | KafkaRecordDeserializationSchema | None = None
         self._starting = KafkaOffsetsInitializer.earliest()
         self._stopping: KafkaOffsetsInitializer | None = None
         self._bounded = False
@@ -238,6 +226,13 @@ class KafkaSourceBuilder:
         self._schema = deserialization_schema
         return self
 
+    def set_deserializer(
+        self, record_deserializer: KafkaRecordDeserializationSchema
+    ) -> KafkaSourceBuilder:
+        """Records of whole messages: topic, partition, offset, timestamp, key, value, headers."""
+        self._schema = record_deserializer
+        return self
+
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
         return self.set_property("client.id", prefix)
 
@@ -250,20 +245,21 @@ class KafkaSourceBuilder:
         return self
 
     def build(self) -> KafkaSource:
-        if self._servers is None or self._schema is None:
+        servers = self._servers or self._properties.get("bootstrap.servers")
+        if servers is None or self._schema is None:
             raise ProgramError(
                 "A KafkaSource needs set_bootstrap_servers and set_value_only_deserializer."
             )
         if not self._topics and not self._partitions:
             raise ProgramError("A KafkaSource needs set_topics or set_partitions.")
         return KafkaSource(
-            self._servers,
+            servers,
             self._topics,
             self._partitions,
             self._schema,
             self._starting,
             self._stopping,
             self._bounded,
-            self._group,
-            dict(self._properties),
+            self._properties.get("group.id", self._group),
+            {k: v for k, v in self._properties.items() if k != "bootstrap.servers"},
         )

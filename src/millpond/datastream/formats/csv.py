@@ -9,9 +9,20 @@ from pyarrow import csv
 
 from millpond.common.basic_types import BasicType, BasicTypeInfo
 from millpond.common.typeinfo import TypeInformation, Types
+from millpond.datastream.formats.csv_rows import (
+    CsvRowDeserializationSchema,
+    CsvRowSerializationSchema,
+)
 from millpond.errors import ProgramError
 from millpond.missing import MissingMethods, module_getattr
 
+__all__ = [
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
+    "CsvSchemaBuilder",
+]
 _NUMBERS = {
     BasicType.BYTE: pyarrow.int8(),
     BasicType.SHORT: pyarrow.int16(),
