@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,9 +30,9 @@ from millpond.datastream.formats.json import (
     JsonRowDeserializationSchema,
     JsonRowSerializationSchema,
 )
-from millpond.errors import UserFunctionError
+from millpond.errors import ProgramError, UserFunctionError
 from millpond.testing import direct_environment
-from tests.servers import KafkaServer
+from tests.servers import KafkaServer, wait_until
 
 TYPE = Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
 AVRO = """{"type": "record", "name": "R", "fields": [
@@ -134,3 +135,37 @@ def test_times_are_those_of_the_messages(kafka: KafkaServer, topic: str) -> None
     reads = [work.arguments for work in works.poll(10)]
     times = [time_ms for own in reads for _, time_ms in built.read(own)]
     assert times == [1234, 1234, 1235]
+
+
+def test_topics_that_match_are_read_also_those_that_come_later(kafka: KafkaServer) -> None:
+    """New ones from their beginning, wherever the first ones began."""
+    prefix = uuid.uuid4().hex[:8]
+    for name in ("a", "b", "other-a"):
+        kafka.create(f"{prefix}-{name}", 1)
+        kafka.send(f"{prefix}-{name}", [(0, name.encode())])
+    builder = source(kafka, "nothing").set_topic_pattern(f"{prefix}-[a-z]")
+    built = builder.set_value_only_deserializer(SimpleStringSchema()).build()
+    assert sorted(read(built)) == ["a", "b"]
+    endless = (
+        KafkaSource.builder()
+        .set_bootstrap_servers(kafka.servers)
+        .set_topic_pattern(f"{prefix}-later-.")
+        .set_starting_offsets(KafkaOffsetsInitializer.latest())
+        .set_property("partition.discovery.interval.ms", "0")
+        .set_value_only_deserializer(SimpleStringSchema())
+        .build()
+    )
+    works = endless.create_enumerator(1, None)  # type: ignore[arg-type]
+    works.start()
+    assert works.split_count() == 1 and works.poll(10) == []
+    kafka.create(f"{prefix}-later-1", 1)
+    kafka.send(f"{prefix}-later-1", [(0, b"new")])
+    found: list[Any] = []
+    wait_until(lambda: found.extend(works.poll(10)) or found, "the new topic is not found")
+    assert [value for value, _ in endless.read(found[0].arguments)] == ["new"]
+    assert works.split_count() == 1
+
+
+def test_wrong_pattern_is_refused() -> None:
+    with pytest.raises(ProgramError, match="no regular expression"):
+        KafkaSource.builder().set_topic_pattern("[")

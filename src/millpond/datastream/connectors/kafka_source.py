@@ -6,6 +6,7 @@ The driver decides which offsets a batch reads; workers read them.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +37,7 @@ class KafkaSource(Source):
     def __init__(
         self,
         servers: str,
-        topics: list[str],
+        topics: list[str] | str,
         partitions: list[KafkaTopicPartition],
         schema: DeserializationSchema | KafkaRecordDeserializationSchema,
         starting: KafkaOffsetsInitializer,
@@ -80,12 +81,13 @@ class KafkaSource(Source):
 
 
 class _KafkaEnumerator(SplitEnumerator):
-    """A partition is a split. The position is a list of (topic, partition, next offset)."""
+    """A partition is a split. The position is a list of (topic, partition, next offset). `topics` are names,
+    or the pattern of names."""
 
     def __init__(
         self,
         metadata: KafkaMetadata,
-        topics: list[str],
+        topics: list[str] | str,
         partitions: list[KafkaTopicPartition],
         starting: KafkaOffsetsInitializer,
         stopping: KafkaOffsetsInitializer | None,
@@ -102,6 +104,7 @@ class _KafkaEnumerator(SplitEnumerator):
         self._next: dict[KafkaTopicPartition, int] = {}
         self._stops: dict[KafkaTopicPartition, int] | None = None
         self._is_away = False
+        self._has_begun = False
 
     def start(self) -> None:
         self._discover(self._starting)
@@ -113,24 +116,27 @@ class _KafkaEnumerator(SplitEnumerator):
 
     def _discover(self, begin: KafkaOffsetsInitializer) -> None:
         """Partitions that are new begin at their beginning, except when the job starts."""
-        found = self._given or self._metadata.partitions(self._topics)
+        topics = self._topics
+        if isinstance(topics, str):
+            topics = self._metadata.topics(topics)
+        found = self._given or self._metadata.partitions(topics)
         new = [own for own in found if own not in self._next]
         if new:
-            at = begin if not self._next else KafkaOffsetsInitializer.earliest()
+            at = KafkaOffsetsInitializer.earliest() if self._has_begun else begin
             self._next.update(self._metadata.resolve(at, new))
+        self._has_begun = True
         self._discovered_s = time.monotonic()
 
     def split_count(self) -> int:
         return max(1, len(self._next))
 
     def poll(self, max_records: int) -> list[SplitWork]:
-        partitions = list(self._next)
-        if not partitions:
-            return []
         try:
             if self._stops is None and time.monotonic() - self._discovered_s > self._discovery_s:
                 self._discover(self._starting)
-                partitions = list(self._next)
+            partitions = list(self._next)
+            if not partitions:
+                return []
             ends = self._metadata.ends(partitions)
         except JobExecutionError as problem:
             if not self._is_away:
@@ -154,6 +160,7 @@ class _KafkaEnumerator(SplitEnumerator):
 
     def restore(self, position: list[tuple[str, int, int]]) -> None:
         self._next = {KafkaTopicPartition(topic, number): at for topic, number, at in position}
+        self._has_begun = True
 
     def ended(self) -> list[bool]:
         if self._stopping is None or self._stops is None:
@@ -174,7 +181,7 @@ class _KafkaEnumerator(SplitEnumerator):
 class KafkaSourceBuilder:
     def __init__(self) -> None:
         self._servers: str | None = None
-        self._topics: list[str] = []
+        self._topics: list[str] | str = []
         self._partitions: list[KafkaTopicPartition] = []
         self._schema: DeserializationSchema | KafkaRecordDeserializationSchema | None = None
         self._starting = KafkaOffsetsInitializer.earliest()
@@ -196,7 +203,14 @@ class KafkaSourceBuilder:
         return self
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
-        raise ProgramError("KafkaSource.set_topic_pattern is not there yet: name the topics.")
+        """A regular expression for whole names. Topics that come later are found, and read from their
+        beginning, as often as partition.discovery.interval.ms says."""
+        try:
+            re.compile(topic_pattern)
+        except re.error as problem:
+            raise ProgramError(f"'{topic_pattern}' is no regular expression: {problem}.") from None
+        self._topics = topic_pattern
+        return self
 
     def set_partitions(self, partitions: set[KafkaTopicPartition]) -> KafkaSourceBuilder:
         self._partitions = sorted(partitions)
@@ -251,7 +265,9 @@ class KafkaSourceBuilder:
                 "A KafkaSource needs set_bootstrap_servers and set_value_only_deserializer."
             )
         if not self._topics and not self._partitions:
-            raise ProgramError("A KafkaSource needs set_topics or set_partitions.")
+            raise ProgramError(
+                "A KafkaSource needs set_topics, set_topic_pattern or set_partitions."
+            )
         return KafkaSource(
             servers,
             self._topics,
