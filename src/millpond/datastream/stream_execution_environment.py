@@ -168,7 +168,7 @@ class StreamExecutionEnvironment(MissingMethods):
         return self._source(FunctionSource(source_func), source_name, type_info)
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
-        source = FileSource(StreamFormat(charset_name), (file_path,), None)
+        source = FileSource(StreamFormat.text_line_format(charset_name), (file_path,), None)
         return self._source(source, "Text File Source", Types.STRING())
 
     def _source(self, source: Source, name: str, type_info: Any) -> DataStream:
