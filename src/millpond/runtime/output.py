@@ -13,6 +13,7 @@ from millpond.datastream.connectors.base import Epoch
 from millpond.errors import MillpondError
 from millpond.plan.graph import SinkKind
 from millpond.plan.physical import JobPlan, SinkPlan
+from millpond.runtime import fault_points
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.frames import Frame, Row, decode_frame, merge
@@ -54,7 +55,9 @@ class OutputDelivery:
             messages = [message for sink_id, _, message in prepared if sink_id == sink.id]
             if sink.kind is SinkKind.TWO_PHASE and messages:
                 own = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+                fault_points.reach("driver before output")
                 _call(sink, sink.function.commit, f"committing epoch {epoch}", own, messages)
+                fault_points.reach("driver after output")
 
     def recover(self, epoch: int) -> None:
         """Before the first batch of an attempt: what epochs after `epoch` prepared never counts."""
