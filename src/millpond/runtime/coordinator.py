@@ -89,6 +89,8 @@ class Coordinator:
         self._stops_at_end: bool = plan.settings["stop_at_end"]
         self._stops_now = False  # after the batch that runs
         self._has_recovered = False
+        self._has_savepoint = False  # the newest complete batch; its output must not be held back
+        self._output_due_ms: int | None = None  # in so many milliseconds a sink has something to do
         self._reset()
 
     def _reset(self) -> None:
@@ -124,6 +126,7 @@ class Coordinator:
             newest = plans[1] or plans[0]
             if newest is not None:
                 self._take_positions(newest)
+            self._has_savepoint = plans[0] is not None and plans[0].get("savepoint") is not None
             self.savepoints.go_on(self._folder)
         if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
             self.checkpoints.restored += 1
@@ -190,6 +193,10 @@ class Coordinator:
         if done is not None:
             self._size.took(done.duration_ms, done.records, done.was_waiting, done.memory_share)
             self._statistics.set_credits(self._size.limit)
+        if self.finished or self.stopped or self._has_savepoint:
+            self._output.finish(self._last_epoch)
+            self._has_savepoint = False
+        self._output_due_ms = self._output.tick(self._last_epoch, self._clock_ms())
         self.savepoints.write_what_is_done()
 
     def _recover_output(self, epoch: int) -> None:
@@ -339,6 +346,8 @@ class Coordinator:
                 )
                 if reads or due or asked or self._newly_ended(ended) or self._stops_now:
                     return reads
+            if self._output_due_ms is not None:
+                self._output_due_ms = self._output.tick(self._last_epoch, now_ms)
             self._wake.wait(self._pause_s(now_ms, pause_ms))
 
     def _newest_time(self) -> int | None:
@@ -376,6 +385,8 @@ class Coordinator:
             waits.append(max(0, self._wakeup_ms - now_ms))
         if self.queries.has_states:
             waits.append(LOOK_EVERY_MS)
+        if self._output_due_ms is not None:
+            waits.append(self._output_due_ms)
         if pause_ms > 0:
             waits = [pause_ms]
         return min(waits) / 1000 if waits else _IDLE_POLL_S
@@ -432,6 +443,7 @@ class Coordinator:
         if self._order is not None:
             self.stopped = self._order.stop
             self.savepoints.batch_done(self._order, self._job_state(), epoch, told.parts)
+            self._has_savepoint = True
             self._order = None  # its batch is complete
         if self._stops_now and self._stops_at_end:
             self.stopped = True

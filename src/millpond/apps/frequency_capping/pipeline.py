@@ -32,7 +32,11 @@ from millpond.datastream import (
     StreamExecutionEnvironment,
 )
 from millpond.datastream.connectors.base import Source
-from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig
+from millpond.datastream.connectors.file_system import (
+    FileSink,
+    OutputFileConfig,
+    RollingPolicy,
+)
 from millpond.datastream.connectors.redis import Command, RedisSink
 
 BAD = OutputTag("bad records")
@@ -229,4 +233,5 @@ def refused_letter(refused: tuple[str, Any]) -> str:
 def _lines_sink(folder: str, prefix: str) -> FileSink:
     names = OutputFileConfig.builder().with_part_prefix(prefix).with_part_suffix(".jsonl").build()
     builder = FileSink.for_row_format(folder, Encoder.simple_string_encoder())
-    return builder.with_output_file_config(names).build()
+    at_once = RollingPolicy.on_checkpoint_rolling_policy()
+    return builder.with_output_file_config(names).with_rolling_policy(at_once).build()
