@@ -9,7 +9,8 @@ import pytest
 
 from millpond.apps.frequency_capping.config import parse_config
 from millpond.apps.frequency_capping.pipeline import CheckMessages, read_message
-from millpond.apps.frequency_capping.rules import RuleError, changed_rules, parse_rule
+from millpond.apps.frequency_capping.rulebook import changed_rules
+from millpond.apps.frequency_capping.rules import RuleError, parse_rule
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.testing import direct_environment
 

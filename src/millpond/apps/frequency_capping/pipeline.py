@@ -20,7 +20,8 @@ from millpond.apps.frequency_capping.capping import (
 from millpond.apps.frequency_capping.config import CappingConfig
 from millpond.apps.frequency_capping.control import ControlFolder, done, is_order
 from millpond.apps.frequency_capping.records import Arrival, BadRecord, RecordFormat, shown
-from millpond.apps.frequency_capping.rules import RuleError, changed_rules, parse_rule
+from millpond.apps.frequency_capping.rulebook import changed_rules, message_time
+from millpond.apps.frequency_capping.rules import RuleError, parse_rule
 from millpond.apps.frequency_capping.rules_source import RulesSource
 from millpond.common import Duration, Encoder, WatermarkStrategy
 from millpond.common.watermark_strategy import TimestampAssigner
@@ -114,6 +115,7 @@ class CheckMessages(ProcessFunction):
     def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
         if not is_order(value):
             try:
+                message_time(value)
                 changed_rules({}, value)
             except RuleError as problem:
                 self._refused.inc()
