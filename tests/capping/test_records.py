@@ -35,6 +35,11 @@ def test_a_record_becomes_a_view() -> None:
     )
 
 
+def test_optional_fields_may_be_null() -> None:
+    null = {"impression_id": None, "event": None}
+    assert read({**GOOD, **null}) == ("42", None, 1_700_000_000_000, "view", "ad-17", None)
+
+
 def test_other_fields_stay_for_rules() -> None:
     reader = RecordFormat(names={"campaign": "camp"}).reader()
     data = json.dumps({**GOOD, "camp": "c", "color": "red"}).encode()

@@ -90,8 +90,10 @@ class RecordReader:
             if type(impression) is not int:
                 raise BadRecord("impression is neither text nor integer")
             impression = str(impression)
-        event = record.get(self._event, "view")
-        if type(event) is not str:
+        event = record.get(self._event)
+        if event is None:
+            event = "view"
+        elif type(event) is not str:
             raise BadRecord("event is not text")
         if self._only:
             fields = self._named(record)
