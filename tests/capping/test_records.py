@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from millpond.apps.frequency_capping import records
-from millpond.apps.frequency_capping.records import BadRecord, RecordFormat
+from millpond.apps.frequency_capping.pipeline import BAD, ReadRecords
+from millpond.apps.frequency_capping.records import BadRecord, Messages, RecordFormat
 from millpond.apps.frequency_capping.rules import parse_filter
+from millpond.common import WatermarkStrategy
+from millpond.testing import MarkedSource, direct_environment
 
 NOW = 1_800_000_000_000
 GOOD = {"user_no": 42, "da_id": "ad-17", "log_time": 1_700_000_000_000}
@@ -105,3 +108,20 @@ def test_a_record_of_a_megabyte_is_read() -> None:
 def test_shown_records_are_text_and_not_endless() -> None:
     assert records.shown(b"\xff{") == "\\xff{"
     assert len(records.shown("x" * 1_000_000)) < 70_000
+
+
+def bad_ones(given: list[tuple[bytes, int | None]]) -> list[str]:
+    """The reasons why records are put aside; with the time at which they were sent, or without."""
+    environment = direct_environment()
+    source = MarkedSource(given, with_timestamps=True)
+    stream = environment.from_source(source, WatermarkStrategy.no_watermarks(), "records")
+    read = stream.process(ReadRecords(RecordFormat()))
+    return list(read.get_side_output(BAD).map(lambda bad: bad[0]).execute_and_collect())
+
+
+def test_empty_message_is_bad_and_an_empty_line_is_nothing() -> None:
+    """P7: nothing that was sent is lost silently."""
+    assert Messages().deserialize(None) == b""
+    empty = [b"", b" \n"]
+    assert bad_ones([(own, None) for own in empty]) == []
+    assert bad_ones([(own, 5) for own in empty]) == ["empty", "empty"]

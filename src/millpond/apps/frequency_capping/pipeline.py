@@ -159,10 +159,14 @@ class ReadRecords(ProcessFunction):
         self._timers: Any = None
 
     def process_element(self, value: bytes | str, ctx: Any) -> Iterable[Any] | None:
-        if not value or value.isspace():
+        sent_ms = ctx.timestamp()  # of a message; a line of a file has none
+        is_empty = not value or value.isspace()
+        if is_empty and sent_ms is None:
             return None  # an empty line is nothing
         self._records.inc()
         try:
+            if is_empty:
+                raise BadRecord("empty")
             arrival = self._reader.read(value, self._clock(ctx))
         except BadRecord as problem:
             reason = str(problem)

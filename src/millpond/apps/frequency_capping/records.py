@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.apps.frequency_capping.rules import text_of
+from millpond.common.serialization import ByteArraySchema
 
 # A view on its way: user, impression, time, event, ad, and the whole record if it has more fields. A plain
 # tuple of plain values goes through the shuffle as it is.
@@ -30,6 +31,15 @@ try:  # it is there with the extra `capping`, and three times as fast
     _loads = importlib.import_module("orjson").loads
 except ImportError:
     _loads = json.loads
+
+
+class Messages(ByteArraySchema):
+    """Messages of a topic as they are. One without a value is an empty one."""
+
+    takes_null = True
+
+    def deserialize(self, data: bytes | None) -> bytes:
+        return b"" if data is None else data
 
 
 class BadRecord(Exception):
