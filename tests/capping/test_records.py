@@ -125,3 +125,13 @@ def test_empty_message_is_bad_and_an_empty_line_is_nothing() -> None:
     empty = [b"", b" \n"]
     assert bad_ones([(own, None) for own in empty]) == []
     assert bad_ones([(own, 5) for own in empty]) == ["empty", "empty"]
+
+
+def test_time_far_ahead_is_compared_with_when_the_message_was_sent() -> None:
+    """P2: a record that was bad is bad whenever it is read again."""
+    sent_ms = 1_700_000_000_000
+    days = [{**GOOD, "log_time": sent_ms + ahead * 86_400_000} for ahead in (0, 1, 2)]
+    given = [json.dumps(own).encode() for own in days]
+    assert bad_ones([(own, sent_ms) for own in given]) == ["time is out of range"]
+    for unknown in (None, -1):
+        assert bad_ones([(own, unknown) for own in given]) == [], "long ago by the clock"

@@ -167,7 +167,7 @@ class ReadRecords(ProcessFunction):
         try:
             if is_empty:
                 raise BadRecord("empty")
-            arrival = self._reader.read(value, self._clock(ctx))
+            arrival = self._reader.read(value, self._clock(ctx, sent_ms))
         except BadRecord as problem:
             reason = str(problem)
             self._bad.inc()
@@ -180,7 +180,11 @@ class ReadRecords(ProcessFunction):
             return None
         return (arrival,)
 
-    def _clock(self, ctx: Any) -> int:
+    def _clock(self, ctx: Any, sent_ms: int | None) -> int:
+        """What a record's time may not be far ahead of: the time at which it was sent, as far as that is
+        known. So a message is as good or bad when it is read again."""
+        if sent_ms is not None and sent_ms > 0:  # Kafka has -1 for none
+            return sent_ms
         if self._timers is None:
             self._timers = ctx.timer_service()  # the same for all records
         return self._timers.current_processing_time()  # type: ignore[no-any-return]

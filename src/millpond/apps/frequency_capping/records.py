@@ -49,7 +49,7 @@ class BadRecord(Exception):
 @dataclass(frozen=True)
 class RecordFormat:
     """`names`: what fields are called in the records, if not as in FIELDS. `only`: the common filter.
-    `max_ahead_ms`: how far a record's time may be ahead of the clock."""
+    `max_ahead_ms`: how far a record's time may be ahead of when it was sent, or else of the clock."""
 
     names: dict[str, str] = field(default_factory=dict)
     only: tuple[tuple[str, frozenset[str]], ...] = ()
