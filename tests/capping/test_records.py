@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pytest
 
 from millpond.apps.frequency_capping import records
-from millpond.apps.frequency_capping.pipeline import BAD, ReadRecords
+from millpond.apps.frequency_capping.pipeline import BAD, ReadRecords, dead_letter
 from millpond.apps.frequency_capping.records import BadRecord, Messages, RecordFormat
 from millpond.apps.frequency_capping.rules import parse_filter
 from millpond.common import WatermarkStrategy
@@ -22,7 +23,7 @@ GOOD = {"user_no": 42, "da_id": "ad-17", "log_time": 1_700_000_000_000}
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the fast parser, and without it."""
     if request.param == "json":
-        monkeypatch.setattr(records, "_loads", json.loads)
+        monkeypatch.setattr(records, "_loads", records.plain_loads)
 
 
 def read(record: Any, record_format: RecordFormat | None = None) -> Any:
@@ -76,6 +77,13 @@ def test_common_filter_leaves_others_out() -> None:
         (b"[1]", "not an object"),
         (b"null", "not an object"),
         (b"[" * 100_000, "not JSON"),
+        (json.dumps(GOOD).encode("utf-16"), "not UTF-8"),
+        (b"\xef\xbb\xbf" + json.dumps(GOOD).encode(), "not JSON"),
+        (json.dumps({**GOOD, "da_id": "\ud800"}).encode(), "not JSON"),
+        (json.dumps({**GOOD, "x": "\udc00\ud800"}).encode(), "not JSON"),
+        (json.dumps({**GOOD, "x": float("nan")}).encode(), "not JSON"),
+        ({**GOOD, "user_no": 1 << 64}, "user is neither text nor integer"),
+        ({**GOOD, "log_time": int("9" * 30)}, "time is not an integer"),
         ({}, "no user"),
         ({**GOOD, "user_no": None}, "no user"),
         ({**GOOD, "user_no": ""}, "no user"),
@@ -100,14 +108,25 @@ def test_what_is_no_view_is_told_why(record: Any, reason: str) -> None:
         read(record)
 
 
+def test_characters_beyond_two_bytes_are_read() -> None:
+    for data in (
+        json.dumps({**GOOD, "da_id": "\N{OWL}"}),
+        '{"user_no":1,"log_time":5,"da_id":"\N{OWL}"}',
+    ):
+        assert read(data.encode())[4] == "\N{OWL}"
+
+
 def test_a_record_of_a_megabyte_is_read() -> None:
     arrival = read({**GOOD, "filler": "x" * 1_000_000})
     assert len(arrival[5]) > 1_000_000
 
 
-def test_shown_records_are_text_and_not_endless() -> None:
-    assert records.shown(b"\xff{") == "\\xff{"
-    assert len(records.shown("x" * 1_000_000)) < 70_000
+@pytest.mark.parametrize("data", [b'{"a": "' + b"x" * 1_000_000, b"\\xff\xff{", b"\\xff\0"])
+def test_nothing_of_a_bad_record_is_lost(data: bytes) -> None:
+    letter = json.loads(dead_letter(("a reason", data)))
+    assert letter["reason"] == "a reason"
+    found = base64.b64decode(letter["base64"]) if "base64" in letter else letter["record"].encode()
+    assert found == data
 
 
 def bad_ones(given: list[tuple[bytes, int | None]]) -> list[str]:

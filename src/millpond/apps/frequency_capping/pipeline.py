@@ -19,7 +19,13 @@ from millpond.apps.frequency_capping.capping import (
 )
 from millpond.apps.frequency_capping.config import CappingConfig
 from millpond.apps.frequency_capping.control import ControlFolder, done, is_order
-from millpond.apps.frequency_capping.records import Arrival, BadRecord, RecordFormat, shown
+from millpond.apps.frequency_capping.records import (
+    Arrival,
+    BadRecord,
+    RecordFormat,
+    load_json,
+    shown,
+)
 from millpond.apps.frequency_capping.rulebook import changed_rules, message_time
 from millpond.apps.frequency_capping.rules import RuleError, parse_rule
 from millpond.apps.frequency_capping.rules_source import RulesSource
@@ -100,10 +106,10 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
 def read_message(data: bytes) -> Any:
     """A message that is no JSON is refused later, as it is; so is an order, which may not come this way."""
     try:
-        message = json.loads(data)
+        message = load_json(data)
     except (ValueError, RecursionError):
-        return shown(data)
-    return shown(data) if is_order(message) else message
+        return data
+    return data if is_order(message) else message
 
 
 class CheckMessages(ProcessFunction):
@@ -174,7 +180,7 @@ class ReadRecords(ProcessFunction):
             if reason not in self._reasons:
                 self._reasons[reason] = self._group.counter(f"bad: {reason}")
             self._reasons[reason].inc()
-            return [(BAD, (reason, shown(value)))]
+            return [(BAD, (reason, value))]
         if arrival is None:
             self._filtered.inc()
             return None
@@ -220,9 +226,9 @@ def longest_ms(config: CappingConfig) -> int:
     return max((max(r.window.longest_ms, r.cool_down_ms) for r in rules), default=0)
 
 
-def dead_letter(bad: tuple[str, str]) -> str:
+def dead_letter(bad: tuple[str, bytes | str]) -> str:
     reason, record = bad
-    return json.dumps({"reason": reason, "record": record})
+    return json.dumps({"reason": reason, **shown(record)})
 
 
 def late_letter(arrival: Arrival) -> str:
@@ -233,7 +239,8 @@ def late_letter(arrival: Arrival) -> str:
 
 def refused_letter(refused: tuple[str, Any]) -> str:
     reason, message = refused
-    return json.dumps({"reason": f"rule refused: {reason}", "record": message})
+    record = shown(message) if isinstance(message, bytes) else {"record": message}
+    return json.dumps({"reason": f"rule refused: {reason}", **record})
 
 
 def _lines_sink(folder: str, prefix: str) -> FileSink:
