@@ -350,6 +350,8 @@ def _explain(parsed: argparse.Namespace) -> int:
             print(f"    {_time(view)}")
     if answer["not_counted_yet"]:
         print(f"  {answer['not_counted_yet']} views wait for event time to come to them.")
+    if answer["rules_change_at"] is not None:
+        print(f"  Other rules will be in force from {_time(answer['rules_change_at'])} on.")
     return 0
 
 

@@ -404,6 +404,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 "event_time": now_ms,
                 "pairs": sorted(pairs, key=lambda own: (own["rule"], own["member"])),
                 "not_counted_yet": len(waiting),
+                "rules_change_at": self._until_ms if self._until_ms < NEVER else None,
             }
         )
 

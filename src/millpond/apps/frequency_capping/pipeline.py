@@ -44,6 +44,7 @@ from millpond.datastream.connectors.redis import Command, RedisSink
 
 BAD = OutputTag("bad records")
 REFUSED = OutputTag("refused rules")
+RULES_DELAY_MS = 5000  # of messages: for their way, and clocks that differ
 _IDLE = Duration.of_millis(1000)
 
 
@@ -81,7 +82,8 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     done_orders = rules.filter(is_order).uid("orders").map(done).uid("done orders")
     if job.rule_messages is not None:
         sent = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
-        rules = rules.union(sent.uid("rule messages").map(read_message).uid("read rule messages"))
+        read = sent.uid("rule messages").process(ReadMessages()).uid("read rule messages")
+        rules = rules.union(read)
     rules = rules.process(CheckMessages()).uid("check rules").name("check rules")
     changes = (
         views.key_by(lambda arrival: arrival[0])
@@ -103,13 +105,24 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     return changes
 
 
-def read_message(data: bytes) -> Any:
-    """A message that is no JSON is refused later, as it is; so is an order, which may not come this way."""
+def read_message(data: bytes, sent_ms: int | None) -> Any:
+    """A message that is no JSON is refused later, as it is; so is an order, which may not come this way. It
+    counts from when it was sent, a little later: by then it is here, live, so that it counts from the same
+    moment of event time on whenever both topics are read again. Unless it says from when."""
     try:
         message = load_json(data)
     except (ValueError, RecursionError):
         return data
-    return data if is_order(message) else message
+    if not isinstance(message, dict) or is_order(message):
+        return data
+    if sent_ms is None or sent_ms < 0:  # Kafka has -1 for none
+        return message
+    return {"at": sent_ms + RULES_DELAY_MS, **message}
+
+
+class ReadMessages(ProcessFunction):
+    def process_element(self, value: bytes, ctx: Any) -> Iterable[Any]:
+        return [read_message(value, ctx.timestamp())]
 
 
 class CheckMessages(ProcessFunction):
