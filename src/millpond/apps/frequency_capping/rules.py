@@ -5,7 +5,7 @@ A file of rules is YAML (config.py); `docs/guide/frequency-capping.md` describes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -175,3 +175,12 @@ def parse_rules(specs: Any) -> dict[str, Rule]:
             raise RuleError(f"there are two rules with the name {rule.name!r}")
         rules[rule.name] = rule
     return rules
+
+
+def refuse_longer(rules: Iterable[Rule], ttl_ms: int | None) -> None:
+    """Raise RuleError if Redis, which forgets after `ttl_ms`, could forget what one of them still caps."""
+    for rule in rules:
+        if ttl_ms is not None and max(rule.window.longest_ms, rule.cool_down_ms) >= ttl_ms:
+            raise RuleError(
+                f"rule {rule.name!r} can cap for longer than --redis-ttl, and Redis would forget it meanwhile"
+            )
