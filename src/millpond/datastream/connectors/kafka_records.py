@@ -70,7 +70,8 @@ def reader_for(
 
 
 def _values(schema: DeserializationSchema, messages: list[Any]) -> Records:
-    messages = [message for message in messages if message.value() is not None]
+    if not getattr(schema, "takes_null", False):  # a message without a value deletes its key
+        messages = [message for message in messages if message.value() is not None]
     data = [message.value() for message in messages]
     times: list[int | None] = [message.timestamp()[1] for message in messages]
     if type(schema) is ByteArraySchema:
