@@ -82,9 +82,10 @@ class Count(KeyedProcessFunction):
 class Job:
     """A job whose batches are run by hand, through whatever relay there is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, function: KeyedProcessFunction | None = None) -> None:
         environment = direct_environment({"parallelism.default": 1, "pipeline.max-parallelism": 4})
-        environment.from_collection([]).key_by(lambda value: value).process(Count(folder)).print()
+        keyed = environment.from_collection([]).key_by(lambda value: value)
+        keyed.process(function or Count(folder)).print()
         self.plan: JobPlan = plan_job(
             environment._pending_graph(), environment._configuration, environment.get_config(), None
         )
@@ -105,12 +106,14 @@ class Job:
         self.relays.append(Relay(settings, 0, self.attempt, self.blob, 0))
         return self.relays[-1]
 
-    def run(self, relay: Relay, records: list[str], commit: bool = True) -> list[Any]:
+    def run(
+        self, relay: Relay, records: list[str], commit: bool = True, epoch: int = 0
+    ) -> list[Any]:
         """One batch; the results. Without `commit` it is as if the task had failed at the end."""
         head = self.plan.heads[0]
         (task,) = (task for task in self.plan.tasks.values() if task.level == 1)
         split = SplitPlan(head.root, 0, [records], False)
-        lane = LanePlan(0, 0, 0, [split], {task.id: Start([0], {}, 0)}, False)
+        lane = LanePlan(epoch, 0, 0, [split], {task.id: Start([0], {}, 0)}, False)
         path = self.folder / "0-0.lane"
         path.write_bytes(lane.encode())
         rows, groups = rows_of_level(list(relay.run_lane(str(path))), 1)
