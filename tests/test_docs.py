@@ -60,6 +60,14 @@ def test_guide_to_state_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         assert capsys.readouterr().out == output
 
 
+def test_guide_to_flow_control_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"environment": direct_environment({"parallelism.default": 2})}
+    (code,) = blocks("docs/guide/flow-control.md", "python")
+    (output,) = blocks("docs/guide/flow-control.md", "")
+    exec(compile(code, "docs/guide/flow-control.md", "exec"), names)
+    assert capsys.readouterr().out == output
+
+
 @pytest.mark.parametrize(
     ("kind", "late", "windows"),
     [("tumbling", {25, 40}, 7), ("session", {40}, 3), ("sliding", {25, 40}, 10)],

@@ -21,6 +21,7 @@ class CommandDesk:
     def __init__(self, files: JobFiles, epoch: int) -> None:
         self._files = files
         self._newest_epoch = epoch
+        self._folder: str | None = None  # of the job
 
     def look(self, job: Any) -> None:
         """`job`: the RunningJob, or None while the program has not begun one."""
@@ -60,14 +61,14 @@ class CommandDesk:
         self._files.write_answer(command["id"], {})
 
     def _take_savepoint(self, command: dict[str, Any], job: Any) -> None:
-        folder = job.report()["folder"]
-        if folder is None:
+        self._folder = job.report()["folder"] or self._folder  # it may be gone with the job
+        if self._folder is None:
             status = job.get_job_status().result()
             if status.is_terminal_state():
                 self._answer_ended(command, status.name)
             return  # else it will have one in a moment
-        path, is_stop = Path(folder), command["kind"] == "stop"
-        answer = read_answer(path, command["id"]) if path.exists() else None
+        path, is_stop = Path(self._folder), command["kind"] == "stop"
+        answer = read_answer(path, command["id"])
         if answer is not None:
             self._files.write_answer(command["id"], answer)
             if (

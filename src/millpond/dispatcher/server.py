@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -201,6 +202,9 @@ def main(arguments: list[str] | None = None) -> int:
     parsed = build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     os.umask(0o077)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The server stops by them, and then raises them again: jobs are still to be looked after.
+        signal.signal(number, lambda *_: None)
     try:
         server = DispatcherServer(_settings(parsed))
         server.run(lambda address: print(f"millpond dispatcher: {address}", flush=True))

@@ -22,11 +22,12 @@ from millpond.runtime.alignment import Alignment
 from millpond.runtime.batch_size import sizer_of
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.job_record import JobRecord
-from millpond.runtime.job_state import JobState
+from millpond.runtime.job_state import JobState, watermarks_of
 from millpond.runtime.messages import Messages
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.savepoint_orders import SavepointOrder
+from millpond.runtime.state_types import StateTypes
 from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Row, SplitEnd, Start
@@ -74,6 +75,7 @@ class Coordinator:
         self._ended: dict[int, list[bool]] = {}
         self._initial = JobState.initial(plan)
         self.checkpoints = self.record.checkpoints
+        self._types = StateTypes(plan)
         folder_path = None if folder is None else folder.path
         self.savepoints = SavepointDesk(
             plan, folder_path, self._wake.set, self.record.savepoint_is_there
@@ -87,6 +89,8 @@ class Coordinator:
         self._stops_at_end: bool = plan.settings["stop_at_end"]
         self._stops_now = False  # after the batch that runs
         self._has_recovered = False
+        self._has_savepoint = False  # the newest complete batch; its output must not be held back
+        self._output_due_ms: int | None = None  # in so many milliseconds a sink has something to do
         self._reset()
 
     def _reset(self) -> None:
@@ -117,22 +121,23 @@ class Coordinator:
         if self._folder is not None:
             self._last_epoch = self._folder.last_epoch()
             self._load_epoch(self._last_epoch)
-        if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
-            self.checkpoints.restored += 1
-        if self._folder is not None:
             # The batch after that one may be planned already; what it reads has been handed out.
             plans = [self._folder.read_plan(self._last_epoch + i) for i in (0, 1)]
             newest = plans[1] or plans[0]
             if newest is not None:
                 self._take_positions(newest)
-            self._finish_savepoints()
+            self._has_savepoint = plans[0] is not None and plans[0].get("savepoint") is not None
+            self.savepoints.go_on(self._folder)
+        if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
+            self.checkpoints.restored += 1
         for enumerator in self._enumerators.values():
             enumerator.start()
 
     def _begin_with_savepoint(self) -> None:
         """What is before the first batch comes from a savepoint, if the job is to start from one."""
         savepoint = self._plan.settings.get("savepoint")
-        if savepoint is None:
+        is_over = self._folder is not None and self._folder.is_first_batch_over()
+        if savepoint is None or is_over:  # then it may be gone
             return
         self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
         self.planned_time_ms = self._initial.time_ms
@@ -140,28 +145,6 @@ class Coordinator:
         for source, position in self._initial.positions.items():
             self._enumerators[source].restore(position)
         self._reset()
-
-    def _finish_savepoints(self) -> None:
-        """The driver may have died after a batch with a savepoint, before that was put together."""
-        assert self._folder is not None
-        for epoch in self._folder.planned_epochs():
-            plan, left = self._folder.read_plan(epoch), self._folder.read_epoch(epoch)
-            if plan is None or left is None or plan.get("savepoint") is None:
-                continue
-            order = SavepointOrder(**plan["savepoint"])
-            if order.target.exists():
-                order.clean_up()
-            elif order.staging.exists():
-                self.savepoints.orders.go_on(order)
-                state = JobState(
-                    plan["positions"],
-                    plan["ended"],
-                    left["saved"],
-                    left["channels"],
-                    {task: Start(*start) for task, start in left["starts"].items()},
-                    plan["time_ms"],
-                )
-                self.savepoints.batch_done(order, state, epoch, left["parts"])
 
     def _load_epoch(self, epoch: int) -> None:
         """What batch `epoch` left behind; -1: nothing yet."""
@@ -187,6 +170,7 @@ class Coordinator:
         self._wakeup_ms = left["wakeup_ms"]
         self.metrics.update(left["metrics"])
         self._prepared = left["prepared"]
+        self._types.load(left)
         self.checkpoints.back_to(epoch, left.get("log_bytes", {}))
         self._statistics.restore(left.get("statistics", {}))
         self.finished = left["finished"]
@@ -202,11 +186,17 @@ class Coordinator:
         self.queries.committed(self._last_epoch)
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
+        for enumerator in self._enumerators.values():
+            enumerator.committed(self._last_epoch)
         self._recover_output(self._last_epoch)
         done = self._statistics.batch_is_committed()
         if done is not None:
             self._size.took(done.duration_ms, done.records, done.was_waiting, done.memory_share)
             self._statistics.set_credits(self._size.limit)
+        if self.finished or self.stopped or self._has_savepoint:
+            self._output.finish(self._last_epoch)
+            self._has_savepoint = False
+        self._output_due_ms = self._output.tick(self._last_epoch, self._clock_ms())
         self.savepoints.write_what_is_done()
 
     def _recover_output(self, epoch: int) -> None:
@@ -271,7 +261,7 @@ class Coordinator:
             self._announce_splits()
             self._statistics.batch_begins()
             return None
-        reads = self._await_work()
+        reads = self._await_work(epoch)
         self._statistics.batch_begins()
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
@@ -323,7 +313,7 @@ class Coordinator:
                 number += 1
         return lanes
 
-    def _await_work(self) -> dict[tuple[int, int], list[Any]]:
+    def _await_work(self, epoch: int) -> dict[tuple[int, int], list[Any]]:
         """Block until a source has something, a timer is due, everything has ended, or cancel."""
         while True:
             self._wake.clear()
@@ -339,6 +329,7 @@ class Coordinator:
                 paused = self._alignment.paused(self._channels, self._ended)
                 for source, enumerator in self._enumerators.items():
                     enumerator.paused = paused.get(source, set())
+                    enumerator.checkpoint = (epoch, now_ms)
                     if len(enumerator.paused) == enumerator.split_count():
                         continue
                     for work in enumerator.poll(self._size.limit):
@@ -355,6 +346,8 @@ class Coordinator:
                 )
                 if reads or due or asked or self._newly_ended(ended) or self._stops_now:
                     return reads
+            if self._output_due_ms is not None:
+                self._output_due_ms = self._output.tick(self._last_epoch, now_ms)
             self._wake.wait(self._pause_s(now_ms, pause_ms))
 
     def _newest_time(self) -> int | None:
@@ -392,6 +385,8 @@ class Coordinator:
             waits.append(max(0, self._wakeup_ms - now_ms))
         if self.queries.has_states:
             waits.append(LOOK_EVERY_MS)
+        if self._output_due_ms is not None:
+            waits.append(self._output_due_ms)
         if pause_ms > 0:
             waits = [pause_ms]
         return min(waits) / 1000 if waits else _IDLE_POLL_S
@@ -423,6 +418,7 @@ class Coordinator:
         self._saved.update(told.splits)
         for metrics in told.metrics:
             combine(self.metrics, metrics)
+        self._types.take(told.types)
         checkpoint = self.checkpoints.begin()
         for state in told.states:
             checkpoint.add(*state)
@@ -433,7 +429,9 @@ class Coordinator:
         self._prepared = told.prepared
         self._output.show(epoch, rows)
         records = self._statistics.batch_completes(
-            told.works, self._watermarks(), checkpoint.state_bytes()
+            told.works,
+            watermarks_of(self._plan, self._starts, self._channels),
+            checkpoint.state_bytes(),
         )
         self.finished = self._all_ended()
         self._last_epoch = epoch
@@ -445,6 +443,7 @@ class Coordinator:
         if self._order is not None:
             self.stopped = self._order.stop
             self.savepoints.batch_done(self._order, self._job_state(), epoch, told.parts)
+            self._has_savepoint = True
             self._order = None  # its batch is complete
         if self._stops_now and self._stops_at_end:
             self.stopped = True
@@ -463,6 +462,7 @@ class Coordinator:
                     "log_bytes": self.checkpoints.log_bytes,
                     "parts": told.parts,
                     "statistics": self._statistics.totals(),
+                    "types": self._types.content(),
                 },
             )
             self._folder.drop_batches_before(epoch)
@@ -501,15 +501,3 @@ class Coordinator:
         for end in ends:
             channels = self._channels[end.origin]
             channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)
-
-    def _watermarks(self) -> dict[int, int | None]:
-        """Of each task: its clock; of a head: how far the slowest active split of its assigner has come."""
-        found = {task: start.clock for task, start in self._starts.items()}
-        for head in self._plan.heads:
-            found[head.id] = max(_slowest(self._channels[origin]) for origin in head.origins)
-        return {task: None if at == MIN_TIMESTAMP else at for task, at in found.items()}
-
-
-def _slowest(splits: list[tuple[int, bool]]) -> int:
-    active = [watermark for watermark, is_active in splits if is_active]
-    return min(active or [watermark for watermark, _ in splits])

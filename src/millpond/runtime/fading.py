@@ -35,7 +35,7 @@ class FadingGroups:
 
 
 class FadingKeys:
-    """Counts of keys, by their text. Only so many are kept: the rarest are forgotten first."""
+    """Counts of keys, by their text. Only so many are kept, and the rarest are forgotten first."""
 
     def __init__(self) -> None:
         self._counts: dict[str, float] = {}
@@ -47,7 +47,7 @@ class FadingKeys:
         faded = {text: count * left for text, count in self._counts.items()}
         for text, count in counts:
             faded[text] = faded.get(text, 0.0) + count
-        if len(faded) > _KEYS_KEPT:
+        if len(faded) > 2 * _KEYS_KEPT:  # not for each one that is too many
             kept = heapq.nlargest(_KEYS_KEPT, faded.items(), key=lambda item: item[1])
             faded = dict(kept)
         self._counts = faded

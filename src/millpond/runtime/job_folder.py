@@ -155,6 +155,10 @@ class JobFolder:
         """Batches whose plans are still there."""
         return sorted(int(path.stem) for path in (self.path / "plans").glob("*.plan"))
 
+    def is_first_batch_over(self) -> bool:
+        """True if batch 0 can never run again: Spark has committed it before another one is planned."""
+        return max([*self.planned_epochs(), self.last_epoch()]) > 0
+
     def write_epoch(self, epoch: int, content: dict[str, Any]) -> None:
         blob = codec.encode(BlobKind.EPOCH, content)
         self._write(self.path / "epochs" / f"{epoch}.epoch", blob)

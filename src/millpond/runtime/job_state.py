@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,9 +96,64 @@ class JobState:
         return state
 
 
+def watermarks_of(
+    plan: JobPlan, starts: Mapping[int, Start], channels: Mapping[int, Channels]
+) -> dict[int, int | None]:
+    """Of each task: its clock; of a head: how far the slowest active split of its assigner has come."""
+    found = {task: start.clock for task, start in starts.items()}
+    for head in plan.heads:
+        found[head.id] = max(_slowest(channels[origin]) for origin in head.origins)
+    return {task: None if at == MIN_TIMESTAMP else at for task, at in found.items()}
+
+
+def _slowest(channels: Channels) -> int:
+    active = [watermark for watermark, is_active in channels if is_active]
+    return min(active or [watermark for watermark, _ in channels])
+
+
 def _fitted(channels: Channels, count: int) -> Channels:
     """Channels of as many splits as the plan fixes; 0: the source decides."""
     if count in (0, len(channels)):
         return list(channels)
     slowest = min((watermark for watermark, _ in channels), default=MIN_TIMESTAMP)
     return [(slowest, True)] * count
+
+
+@dataclass(frozen=True)
+class UidChanges:
+    """Operators and sources that got other uids, or are gone (None), one change after the other."""
+
+    changes: tuple[tuple[str, str | None], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def then(self, uid: str, new: str | None) -> UidChanges:
+        return UidChanges((*self.changes, (uid, new)))
+
+    def applied(self, uids: Iterable[str]) -> list[str]:
+        """Without those that are gone."""
+        return list(self._by_new_uid(dict.fromkeys(uids)))
+
+    def in_job_state(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Of what `JobState.by_uid` gave."""
+        changed = {
+            name: self._by_new_uid(content[name]) for name in ("sources", "channels", "clocks")
+        }
+        changed["sources"] = {
+            uid: {
+                **source,
+                "saved": {s: self._by_new_uid(own) for s, own in source["saved"].items()},
+            }
+            for uid, source in changed["sources"].items()
+        }
+        return {**content, **changed}
+
+    def _by_new_uid(self, by_uid: dict[str, Any]) -> dict[str, Any]:
+        for old, new in self.changes:
+            by_uid = {
+                new if uid == old and new is not None else uid: own
+                for uid, own in by_uid.items()
+                if uid != old or new is not None
+            }
+        return by_uid

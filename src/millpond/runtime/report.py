@@ -10,7 +10,8 @@ from typing import Any
 
 from millpond.common.job import JobStatus
 from millpond.plan.physical import JobPlan
-from millpond.plan.vertices import Vertex
+from millpond.plan.vertices import Vertex, operator_id
+from millpond.queryable.desk import states_of
 from millpond.runtime.checkpoint_history import CheckpointHistory
 from millpond.runtime.job_life import JobLife
 from millpond.runtime.job_record import JobRecord
@@ -109,7 +110,7 @@ def build_report(
         "metrics": flat_metrics(metrics) | _job_metrics(life, checkpoints, now_ms),
         "flow": _flow(view, plan.settings["target_latency_ms"]),
         "executors": executors,
-        "queryable": {},
+        "queryable": states_of(plan, operator_id),
     }
 
 

@@ -15,9 +15,11 @@ from typing import Any
 from millpond.errors import MillpondError, SavepointError
 from millpond.plan.physical import JobPlan
 from millpond.runtime import fault_points
+from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.job_state import JobState
 from millpond.runtime.savepoint_orders import SavepointOrder, SavepointOrders
 from millpond.runtime.task import codec
+from millpond.runtime.task.frames import Start
 from millpond.savepoint.parts import Part, check_parts
 from millpond.savepoint.writer import write_savepoint
 
@@ -57,6 +59,27 @@ class SavepointDesk:
         future = self.orders.ask(directory, stop, drain)
         self._wake()
         return future
+
+    def go_on(self, folder: JobFolder) -> None:
+        """The driver may have died after a batch with a savepoint, before that was put together."""
+        for epoch in folder.planned_epochs():
+            plan, left = folder.read_plan(epoch), folder.read_epoch(epoch)
+            if plan is None or left is None or plan.get("savepoint") is None:
+                continue
+            order = SavepointOrder(**plan["savepoint"])
+            if order.target.exists():
+                order.clean_up()
+            elif order.staging.exists():
+                self.orders.go_on(order)
+                state = JobState(
+                    plan["positions"],
+                    plan["ended"],
+                    left["saved"],
+                    left["channels"],
+                    {task: Start(*start) for task, start in left["starts"].items()},
+                    plan["time_ms"],
+                )
+                self.batch_done(order, state, epoch, left["parts"])
 
     def batch_done(
         self, order: SavepointOrder, state: JobState, epoch: int, parts: list[Part]

@@ -65,7 +65,12 @@ export async function askStop(jid, name, ui) {
     text: `“${name}” takes a savepoint and then ends. It can be started from there later.`,
     fields: [
       DIRECTORY,
-      { name: "drain", label: "Drain: let all timers fire first", type: "checkbox", hint: "Event time goes to its end. For jobs that are not to be resumed." },
+      {
+        name: "drain",
+        label: "Drain: let all timers fire first",
+        type: "checkbox",
+        hint: "Event time goes to its end. For jobs that are not to be resumed.",
+      },
     ],
     confirm: "Stop job",
     danger: true,

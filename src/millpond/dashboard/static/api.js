@@ -131,7 +131,10 @@ export function upload(path, file, progress) {
     sending.upload.onprogress = (event) => progress(event.lengthComputable ? event.loaded / event.total : null);
     sending.onload = () => {
       if (sending.status >= 200 && sending.status < 300) resolve();
-      else reject(new Refused(sending.status, messageOf(sending.responseText) || `${sending.status} ${sending.statusText}`));
+      else
+        reject(
+          new Refused(sending.status, messageOf(sending.responseText) || `${sending.status} ${sending.statusText}`),
+        );
     };
     sending.onerror = () => reject(new Unreachable("The dispatcher broke the upload off."));
     sending.send(form);

@@ -18,7 +18,11 @@ export function whenChanged(callback) {
 export function chartGrid(room, columns, build, least = 420) {
   const fitting = Math.max(1, Math.min(columns, Math.floor((room + GAP) / (least + GAP))));
   const width = Math.floor((room - GAP * (fitting - 1)) / fitting);
-  return h("div", { class: "chart-grid", style: { "grid-template-columns": `repeat(${fitting}, ${width}px)` } }, build(width));
+  return h(
+    "div",
+    { class: "chart-grid", style: { "grid-template-columns": `repeat(${fitting}, ${width}px)` } },
+    build(width),
+  );
 }
 
 /**
@@ -27,7 +31,8 @@ export function chartGrid(room, columns, build, least = 420) {
  */
 export function timeChart({ id, label, width, height = 200, series, format = count, limit }) {
   const times = series.flatMap((one) => one.points.map(([ms]) => ms));
-  if (times.length < 2) return h("div", { class: "chart-wait", style: { height: `${height}px` } }, "Waiting for a second value…");
+  if (new Set(times).size < 2)
+    return h("div", { class: "chart-wait", style: { height: `${height}px` } }, "Waiting for a second value…");
   const range = [Math.min(...times), Math.max(...times)];
   if (series.some((one) => one.kind === "bars")) {
     const half = (range[1] - range[0]) / (2 * times.length); // room for half a bar at both ends
@@ -35,7 +40,10 @@ export function timeChart({ id, label, width, height = 200, series, format = cou
     range[1] += half;
   }
   const top = niceTop(Math.max(limit || 0, ...series.flatMap((one) => one.points.map(([, value]) => value))), format);
-  const inner = { width: Math.max(width - MARGIN.left - MARGIN.right, 40), height: height - MARGIN.top - MARGIN.bottom };
+  const inner = {
+    width: Math.max(width - MARGIN.left - MARGIN.right, 40),
+    height: height - MARGIN.top - MARGIN.bottom,
+  };
   const x = (ms) => MARGIN.left + (inner.width * (ms - range[0])) / Math.max(range[1] - range[0], 1);
   const y = (value) => MARGIN.top + inner.height * (1 - value / top);
   const frame = { x, y, inner, range, top, places: times.length };
@@ -48,9 +56,19 @@ export function timeChart({ id, label, width, height = 200, series, format = cou
       { class: "chart-body", style: { height: `${height}px` } },
       s(
         "svg",
-        { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${label} over time`, onpointermove: (event) => hover(id, event), onpointerleave: () => leave(id) },
+        {
+          width,
+          height,
+          viewBox: `0 0 ${width} ${height}`,
+          role: "img",
+          "aria-label": `${label} over time`,
+          onpointermove: (event) => hover(id, event),
+          onpointerleave: () => leave(id),
+        },
         grid(frame, format, width),
-        limit ? s("line", { class: "limit", x1: MARGIN.left, x2: MARGIN.left + inner.width, y1: y(limit), y2: y(limit) }) : null,
+        limit
+          ? s("line", { class: "limit", x1: MARGIN.left, x2: MARGIN.left + inner.width, y1: y(limit), y2: y(limit) })
+          : null,
         series.map((one) => shape(one, frame)),
         crosshair(id, series, frame, height),
       ),
@@ -60,7 +78,11 @@ export function timeChart({ id, label, width, height = 200, series, format = cou
 }
 
 function chartLegend(series) {
-  return h("span", { class: "legend" }, series.map((one) => h("span", null, h("i", { class: `tone-${one.tone}` }), one.label)));
+  return h(
+    "span",
+    { class: "legend" },
+    series.map((one) => h("span", null, h("i", { class: `tone-${one.tone}` }), one.label)),
+  );
 }
 
 function grid({ x, y, inner, range, top }, format, width) {
@@ -71,8 +93,14 @@ function grid({ x, y, inner, range, top }, format, width) {
   return s(
     "g",
     { class: "grid" },
-    steps.map((step) => s("line", { x1: MARGIN.left, x2: MARGIN.left + inner.width, y1: y(top * step), y2: y(top * step) })),
-    steps.filter((step) => step !== 0.25 && step !== 0.75).map((step) => s("text", { x: MARGIN.left - 8, y: y(top * step) + 4, "text-anchor": "end" }, round(format(top * step)))),
+    steps.map((step) =>
+      s("line", { x1: MARGIN.left, x2: MARGIN.left + inner.width, y1: y(top * step), y2: y(top * step) }),
+    ),
+    steps
+      .filter((step) => step !== 0.25 && step !== 0.75)
+      .map((step) =>
+        s("text", { x: MARGIN.left - 8, y: y(top * step) + 4, "text-anchor": "end" }, round(format(top * step))),
+      ),
     Array.from({ length: columns }, (_, index) => {
       const ms = range[0] + (span * index) / (columns - 1);
       const anchor = index === 0 ? "start" : index === columns - 1 ? "end" : "middle";
@@ -86,16 +114,33 @@ function shape({ points, tone, kind = "line" }, { x, y, inner, places }) {
   const base = MARGIN.top + inner.height;
   if (kind === "bars") {
     const wide = Math.max(Math.min((inner.width / places) * 0.6, 14), 1.5);
-    return s("g", { class: `bars tone-${tone}` }, points.map(([ms, value]) => s("rect", { x: x(ms) - wide / 2, y: y(value), width: wide, height: Math.max(base - y(value), 0) })));
+    return s(
+      "g",
+      { class: `bars tone-${tone}` },
+      points.map(([ms, value]) =>
+        s("rect", { x: x(ms) - wide / 2, y: y(value), width: wide, height: Math.max(base - y(value), 0) }),
+      ),
+    );
   }
   if (kind === "dots") {
-    return s("g", { class: `dots tone-${tone}` }, points.map(([ms, value]) => s("circle", { cx: x(ms), cy: y(value), r: 4 })));
+    return s(
+      "g",
+      { class: `dots tone-${tone}` },
+      points.map(([ms, value]) => s("circle", { cx: x(ms), cy: y(value), r: 4 })),
+    );
   }
-  const line = points.map(([ms, value], index) => `${index ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const line = points
+    .map(([ms, value], index) => `${index ? "L" : "M"}${x(ms).toFixed(1)} ${y(value).toFixed(1)}`)
+    .join("");
   return s(
     "g",
     { class: `tone-${tone}` },
-    kind === "area" ? s("path", { class: "area", d: `${line}L${x(points[points.length - 1][0]).toFixed(1)} ${base}L${x(points[0][0]).toFixed(1)} ${base}Z` }) : null,
+    kind === "area"
+      ? s("path", {
+          class: "area",
+          d: `${line}L${x(points[points.length - 1][0]).toFixed(1)} ${base}L${x(points[0][0]).toFixed(1)} ${base}Z`,
+        })
+      : null,
     s("path", { class: "line", d: line }),
   );
 }
@@ -129,13 +174,16 @@ function tooltip(id, series, frame, format, width) {
   const ms = nearest(id, series, frame);
   if (ms === null) return null;
   const left = frame.x(ms);
-  const side = left > width / 2 ? { right: `${(width - left + 10).toFixed(0)}px` } : { left: `${(left + 10).toFixed(0)}px` };
+  const side =
+    left > width / 2 ? { right: `${(width - left + 10).toFixed(0)}px` } : { left: `${(left + 10).toFixed(0)}px` };
   const values = series.map((one) => [one, one.points.find(([at]) => at === ms)]).filter(([, point]) => point);
   return h(
     "div",
     { class: "tooltip", style: side, "aria-hidden": "true" },
     h("b", null, timeOfDay(ms)),
-    values.map(([one, [, value]]) => h("div", null, h("i", { class: `tone-${one.tone}` }), `${one.label} `, h("b", null, format(value)))),
+    values.map(([one, [, value]]) =>
+      h("div", null, h("i", { class: `tone-${one.tone}` }), `${one.label} `, h("b", null, format(value))),
+    ),
   );
 }
 
@@ -148,7 +196,9 @@ function round(text) {
 export function niceTop(largest, format) {
   if (!(largest > 0)) return format === count ? 10 : 1;
   const power = 10 ** Math.floor(Math.log10(largest));
-  return [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= largest * 1.02) || 20 * power;
+  return (
+    [1, 1.5, 2, 3, 4, 5, 6, 8, 10].map((step) => step * power).find((step) => step >= largest * 1.02) || 20 * power
+  );
 }
 
 /** Bars side by side; more values than there is room for are added up in groups. `mean` is drawn as a line. */
@@ -158,7 +208,11 @@ export function barChart({ id, label, width, height = 180, values, mean, describ
   const bars = [];
   for (let start = 0; start < values.length; start += grouped) {
     const part = values.slice(start, start + grouped);
-    bars.push({ first: start, last: start + part.length - 1, value: part.reduce((sum, value) => sum + value, 0) / part.length });
+    bars.push({
+      first: start,
+      last: start + part.length - 1,
+      value: part.reduce((sum, value) => sum + value, 0) / part.length,
+    });
   }
   const top = niceTop(Math.max(...bars.map((bar) => bar.value), mean || 0), count);
   const tall = height - MARGIN.top - MARGIN.bottom;
@@ -181,12 +235,24 @@ export function barChart({ id, label, width, height = 180, values, mean, describ
           s("line", { x1: MARGIN.left, x2: MARGIN.left + room, y1: y(top * share), y2: y(top * share) }),
           s("text", { x: MARGIN.left - 8, y: y(top * share) + 4, "text-anchor": "end" }, round(count(top * share))),
         ]),
-        marks.map((index) => s("text", { x: MARGIN.left + step * (index + 0.5), y: height - 7, "text-anchor": "middle" }, name(bars[index]))),
+        marks.map((index) =>
+          s(
+            "text",
+            { x: MARGIN.left + step * (index + 0.5), y: height - 7, "text-anchor": "middle" },
+            name(bars[index]),
+          ),
+        ),
       ),
       bars.map((bar, index) =>
         s(
           "rect",
-          { class: mean && bar.value > 3 * mean ? "hot-bar" : "cool-bar", x: (MARGIN.left + step * index + step * 0.1).toFixed(2), width: Math.max(step * 0.8, 1).toFixed(2), y: y(bar.value).toFixed(2), height: Math.max(MARGIN.top + tall - y(bar.value), bar.value > 0 ? 1 : 0).toFixed(2) },
+          {
+            class: mean && bar.value > 3 * mean ? "hot-bar" : "cool-bar",
+            x: (MARGIN.left + step * index + step * 0.1).toFixed(2),
+            width: Math.max(step * 0.8, 1).toFixed(2),
+            y: y(bar.value).toFixed(2),
+            height: Math.max(MARGIN.top + tall - y(bar.value), bar.value > 0 ? 1 : 0).toFixed(2),
+          },
           s("title", null, describe(name(bar), bar.value)),
         ),
       ),
@@ -205,7 +271,14 @@ export function sparkline(points, zero = true, width = 96, height = 24) {
   const bottom = zero ? 0 : Math.min(...values, top * 0.95);
   const [first, end] = [recent[0][0], recent[recent.length - 1][0]];
   const line = recent
-    .map(([ms, value], index) => `${index ? "L" : "M"}${((width * (ms - first)) / Math.max(end - first, 1)).toFixed(1)} ${(height - 2 - ((height - 4) * Math.max(value - bottom, 0)) / (top - bottom)).toFixed(1)}`)
+    .map(
+      ([ms, value], index) =>
+        `${index ? "L" : "M"}${((width * (ms - first)) / Math.max(end - first, 1)).toFixed(1)} ${(height - 2 - ((height - 4) * Math.max(value - bottom, 0)) / (top - bottom)).toFixed(1)}`,
+    )
     .join("");
-  return s("svg", { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, s("path", { d: line }));
+  return s(
+    "svg",
+    { class: "spark", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
+    s("path", { d: line }),
+  );
 }

@@ -8,12 +8,31 @@ import { card, empty, table, tile } from "./widgets.js";
 export function checkpointsTab(report, width) {
   const { counts = {}, history = [] } = report.checkpoints || {};
   if (!history.length) {
-    return card("Checkpoints", empty("No checkpoint yet.", "The first one follows the first batches; execution.checkpointing.interval sets how often."));
+    return card(
+      "Checkpoints",
+      empty(
+        "No checkpoint yet.",
+        "The first one follows the first batches; execution.checkpointing.interval sets how often.",
+      ),
+    );
   }
   const made = history.filter((one) => !one.is_savepoint);
   const saved = history.filter((one) => one.is_savepoint);
-  const series = (field, tone, kind, of = made) => ({ label: of === saved ? "savepoint" : "checkpoint", tone, kind, points: of.map((one) => [one.started_ms, one[field]]) });
-  const chart = (wide, id, label, format, all) => timeChart({ id: `checkpoint-${id}`, label, width: wide, height: 190, format, series: all.filter((one) => one.points.length) });
+  const series = (field, tone, kind, of = made) => ({
+    label: of === saved ? "savepoint" : "checkpoint",
+    tone,
+    kind,
+    points: of.map((one) => [one.started_ms, one[field]]),
+  });
+  const chart = (wide, id, label, format, all) =>
+    timeChart({
+      id: `checkpoint-${id}`,
+      label,
+      width: wide,
+      height: 190,
+      format,
+      series: all.filter((one) => one.points.length),
+    });
   return [
     h(
       "div",
@@ -31,8 +50,14 @@ export function checkpointsTab(report, width) {
         width - 34,
         3,
         (wide) => [
-          chart(wide, "duration", "Duration", duration, [series("duration_ms", "three", "bars"), series("duration_ms", "four", "bars", saved)]),
-          chart(wide, "written", "Bytes written", bytes, [series("bytes_written", "two", "bars"), series("bytes_written", "four", "bars", saved)]),
+          chart(wide, "duration", "Duration", duration, [
+            series("duration_ms", "three", "bars"),
+            series("duration_ms", "four", "bars", saved),
+          ]),
+          chart(wide, "written", "Bytes written", bytes, [
+            series("bytes_written", "two", "bars"),
+            series("bytes_written", "four", "bars", saved),
+          ]),
           chart(wide, "full", "Full size", bytes, [series("bytes_full", "one", "area")]),
         ],
         330,

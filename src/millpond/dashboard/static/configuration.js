@@ -19,8 +19,19 @@ export function configurationTab(report, ui) {
     card(
       "Settings",
       shown.length
-        ? table([{ label: "Key", width: "44%" }, { label: "Value" }], shown.map(([key, value]) => ({ key, cells: [cut(key, "mono"), h("span", { class: "mono wrap" }, String(value))] })), "Settings of the job")
-        : h("p", { class: "quiet" }, settings.length ? "No setting fits the filter." : "The job has only default settings."),
+        ? table(
+            [{ label: "Key", width: "44%" }, { label: "Value" }],
+            shown.map(([key, value]) => ({
+              key,
+              cells: [cut(key, "mono"), h("span", { class: "mono wrap" }, String(value))],
+            })),
+            "Settings of the job",
+          )
+        : h(
+            "p",
+            { class: "quiet" },
+            settings.length ? "No setting fits the filter." : "The job has only default settings.",
+          ),
       settings.length ? filterBox("Filter settings", filter, change) : null,
     ),
     queryable.length ? card("Queryable state", queryables(report, queryable)) : null,
@@ -29,8 +40,11 @@ export function configurationTab(report, ui) {
 }
 
 function facts(report) {
-  const fact = (name, value) => h("div", { key: name }, h("dt", null, name), h("dd", { title: String(value ?? "") }, value ?? DASH));
-  const states = Object.entries(report.timestamps || {}).filter(([, ms]) => ms > 0).sort(([, left], [, right]) => left - right);
+  const fact = (name, value) =>
+    h("div", { key: name }, h("dt", null, name), h("dd", { title: String(value ?? "") }, value ?? DASH));
+  const states = Object.entries(report.timestamps || {})
+    .filter(([, ms]) => ms > 0)
+    .sort(([, left], [, right]) => left - right);
   return h(
     "dl",
     { class: "facts" },
@@ -47,7 +61,14 @@ function facts(report) {
 function queryables(report, queryable) {
   const columns = [{ label: "Name" }, { label: "Kind", width: "140px" }, { label: "State" }, { label: "Operator" }];
   return [
-    table(columns, queryable.map(([name, one]) => ({ key: name, cells: [cut(name, "mono"), one.kind, cut(one.state, "mono"), cut(one.operator)] })), "Queryable state"),
+    table(
+      columns,
+      queryable.map(([name, one]) => ({
+        key: name,
+        cells: [cut(name, "mono"), one.kind, cut(one.state, "mono"), cut(one.operator)],
+      })),
+      "Queryable state",
+    ),
     h("p", { class: "quiet" }, "Look up: ", h("code", null, `millpond state query ${report.jid} NAME KEY`)),
   ];
 }
@@ -61,5 +82,12 @@ function executors(found) {
     { label: "Slots", class: "number", width: "90px" },
     { label: "Memory", class: "number", width: "120px" },
   ];
-  return table(columns, found.map((one) => ({ key: one.id, cells: [one.id, cut(one.host), one.port, exact(one.cores), exact(one.slots), bytes(one["memory-bytes"])] })), "Executors of the job");
+  return table(
+    columns,
+    found.map((one) => ({
+      key: one.id,
+      cells: [one.id, cut(one.host), one.port, exact(one.cores), exact(one.slots), bytes(one["memory-bytes"])],
+    })),
+    "Executors of the job",
+  );
 }

@@ -34,7 +34,11 @@ export function ask({ title, text, fields = [], confirm, danger = false, error =
             "div",
             { class: "dialog-buttons" },
             dismiss ? h("button", { type: "button", class: "button", onclick: () => dialog.close() }, dismiss) : null,
-            h("button", { type: "submit", class: `button ${danger ? "danger" : "primary"}`, "data-action": "confirm" }, confirm),
+            h(
+              "button",
+              { type: "submit", class: `button ${danger ? "danger" : "primary"}`, "data-action": "confirm" },
+              confirm,
+            ),
           ),
         ),
       ),
@@ -50,7 +54,12 @@ export function ask({ title, text, fields = [], confirm, danger = false, error =
 
 export function input(field) {
   if (field.type === "checkbox") {
-    return h("label", { class: "check" }, h("input", { type: "checkbox", name: field.name, ...(field.value ? { checked: true } : {}) }), h("span", null, field.label, field.hint ? h("small", null, field.hint) : null));
+    return h(
+      "label",
+      { class: "check" },
+      h("input", { type: "checkbox", name: field.name, ...(field.value ? { checked: true } : {}) }),
+      h("span", null, field.label, field.hint ? h("small", null, field.hint) : null),
+    );
   }
   return h(
     "label",

@@ -9,8 +9,16 @@ export function exceptionsTab(report, history) {
   const entries = history?.exceptionHistory?.entries;
   const found = entries?.length ? entries : [...(report?.exceptions || [])];
   const newestFirst = [...found].sort((left, right) => right.timestamp - left.timestamp);
-  if (!newestFirst.length) return card("Exceptions", empty("No exceptions.", "If the job fails, the cause is here, also after it has been restarted."));
-  return card("Exceptions", h("div", { class: "exceptions" }, newestFirst.map(entry)), history?.exceptionHistory?.truncated ? "only the newest are kept" : null);
+  if (!newestFirst.length)
+    return card(
+      "Exceptions",
+      empty("No exceptions.", "If the job fails, the cause is here, also after it has been restarted."),
+    );
+  return card(
+    "Exceptions",
+    h("div", { class: "exceptions" }, newestFirst.map(entry)),
+    history?.exceptionHistory?.truncated ? "only the newest are kept" : null,
+  );
 }
 
 function entry(one, index) {
@@ -27,13 +35,21 @@ function entry(one, index) {
       h("span", { class: "exception-task", title: one.taskName || "" }, one.taskName || ""),
       h("span", { class: "exception-message" }, message(stack, name)),
     ),
-    h("div", { class: "stack-frame" }, copyButton(stack, "Copy stack trace"), h("pre", { class: "stack", tabindex: "0" }, stack || DASH)),
+    h(
+      "div",
+      { class: "stack-frame" },
+      copyButton(stack, "Copy stack trace"),
+      h("pre", { class: "stack", tabindex: "0" }, stack || DASH),
+    ),
   );
 }
 
 /** The line that says what happened: Python writes it last. */
 function message(stack, name) {
-  const lines = stack.trim().split("\n").filter((line) => line.trim());
+  const lines = stack
+    .trim()
+    .split("\n")
+    .filter((line) => line.trim());
   const short = name.split(".").pop();
   return lines.findLast((line) => line.includes(short)) || lines[lines.length - 1] || "";
 }

@@ -10,24 +10,64 @@ export function flowTab(jid, report, width) {
   const flow = report.flow || {};
   const latency = flow["latency-ms"] || {};
   const target = flow["target-latency-ms"];
-  const chart = (wide, id, label, format, series, limit) => timeChart({ id: `flow-${id}`, label, width: wide, height: 180, format, series: series.map(([name, tone, key]) => ({ label: name, tone, points: remembered(`${jid}/${key}`) })), limit });
+  const chart = (wide, id, label, format, series, limit) =>
+    timeChart({
+      id: `flow-${id}`,
+      label,
+      width: wide,
+      height: 180,
+      format,
+      series: series.map(([name, tone, key]) => ({ label: name, tone, points: remembered(`${jid}/${key}`) })),
+      limit,
+    });
   return [
     h(
       "div",
       { class: "tiles small", key: "flow-tiles" },
-      tile("Status", flow.backpressured ? "Back-pressured" : "Keeping up", flow.backpressured ? "more waits than a batch may take" : "all that waits is taken", flow.backpressured ? "pressed" : "running"),
+      tile(
+        "Status",
+        flow.backpressured ? "Back-pressured" : "Keeping up",
+        flow.backpressured ? "more waits than a batch may take" : "all that waits is taken",
+        flow.backpressured ? "pressed" : "running",
+      ),
       tile("Credits", count(flow.credits), "records for the next batch"),
       tile("Last batch", duration(flow["batch-duration-ms"]), `${count(flow["batch-records"])} records`),
-      tile("Target latency", target == null ? DASH : duration(target), target == null ? "none set" : latency.p99 > target ? "p99 is above it" : "p99 is within it", target != null && latency.p99 > target ? "pressed" : null),
+      tile(
+        "Target latency",
+        target == null ? DASH : duration(target),
+        target == null ? "none set" : latency.p99 > target ? "p99 is above it" : "p99 is within it",
+        target != null && latency.p99 > target ? "pressed" : null,
+      ),
       tile("Latency, median", duration(latency.p50), `p90 ${duration(latency.p90)}, p99 ${duration(latency.p99)}`),
     ),
     card(
       "Since this page was opened",
       chartGrid(width - 34, 2, (wide) => [
         chart(wide, "throughput", "Records per second", rate, [["records/s", "one", "throughput"]]),
-        chart(wide, "latency", target == null ? "Latency" : "Latency (dashed: target)", duration, [["p50", "one", "p50"], ["p90", "two", "p90"], ["p99", "three", "p99"]], target),
-        chart(wide, "backlog", "Backlog and credits, in records", count, [["backlog", "two", "backlog"], ["credits", "one", "credits"]]),
-        chart(wide, "batch", target == null ? "Duration of batches" : "Duration of batches (dashed: target)", duration, [["batch", "three", "batch"]], target),
+        chart(
+          wide,
+          "latency",
+          target == null ? "Latency" : "Latency (dashed: target)",
+          duration,
+          [
+            ["p50", "one", "p50"],
+            ["p90", "two", "p90"],
+            ["p99", "three", "p99"],
+          ],
+          target,
+        ),
+        chart(wide, "backlog", "Backlog and credits, in records", count, [
+          ["backlog", "two", "backlog"],
+          ["credits", "one", "credits"],
+        ]),
+        chart(
+          wide,
+          "batch",
+          target == null ? "Duration of batches" : "Duration of batches (dashed: target)",
+          duration,
+          [["batch", "three", "batch"]],
+          target,
+        ),
       ]),
     ),
     card("Where time goes", shares(report.vertices || []), timeBarLegend()),

@@ -117,7 +117,10 @@ export function watermark(ms) {
   if (!known(ms)) return "no watermark";
   if (ms >= 8.64e15) return "end of input";
   if (ms <= -8.64e15) return "no watermark";
-  return new Date(ms).toISOString().replace("T", " ").replace(/(\.000)?Z$/, "");
+  return new Date(ms)
+    .toISOString()
+    .replace("T", " ")
+    .replace(/(\.000)?Z$/, "");
 }
 
 /** "1 job", "2 jobs" */

@@ -51,10 +51,20 @@ function drawing(jid, vertices, selected, width) {
       { class: "graph-size", style: { width: `${wide}px`, height: `${tall}px` } },
       h(
         "div",
-        { class: "graph-plane", style: { width: `${plan.width}px`, height: `${plan.height}px`, transform: `scale(${scale})` } },
-        s("svg", { class: "graph-lines", width: plan.width, height: plan.height, "aria-hidden": "true" }, arrowHead(), plan.lines.map((line) => edge(line, down))),
+        {
+          class: "graph-plane",
+          style: { width: `${plan.width}px`, height: `${plan.height}px`, transform: `scale(${scale})` },
+        },
+        s(
+          "svg",
+          { class: "graph-lines", width: plan.width, height: plan.height, "aria-hidden": "true" },
+          arrowHead(),
+          plan.lines.map((line) => edge(line, down)),
+        ),
         plan.lines.map((line) => edgeLabel(line, vertices)),
-        vertices.map((vertex) => box(vertex, plan.places.get(vertex.id), boxes.find((one) => one.id === vertex.id).height, jid, selected)),
+        vertices.map((vertex) =>
+          box(vertex, plan.places.get(vertex.id), boxes.find((one) => one.id === vertex.id).height, jid, selected),
+        ),
       ),
     ),
   );
@@ -62,11 +72,30 @@ function drawing(jid, vertices, selected, width) {
 
 function shownLines(vertex) {
   const names = operatorNames(vertex);
-  return Math.min(names.length, SHOWN_OPERATORS + (names.length === SHOWN_OPERATORS + 1 ? 1 : 0)) + (names.length > SHOWN_OPERATORS + 1 ? 1 : 0);
+  return (
+    Math.min(names.length, SHOWN_OPERATORS + (names.length === SHOWN_OPERATORS + 1 ? 1 : 0)) +
+    (names.length > SHOWN_OPERATORS + 1 ? 1 : 0)
+  );
 }
 
 function arrowHead() {
-  return s("defs", null, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 5.5, markerHeight: 5.5, orient: "auto-start-reverse" }, s("path", { d: "M0 0L8 4L0 8z" })));
+  return s(
+    "defs",
+    null,
+    s(
+      "marker",
+      {
+        id: "arrow",
+        viewBox: "0 0 8 8",
+        refX: 7,
+        refY: 4,
+        markerWidth: 5.5,
+        markerHeight: 5.5,
+        orient: "auto-start-reverse",
+      },
+      s("path", { d: "M0 0L8 4L0 8z" }),
+    ),
+  );
 }
 
 function edge(line, down) {
@@ -75,7 +104,9 @@ function edge(line, down) {
   let [x, y] = first;
   for (const [nextX, nextY] of rest) {
     const [middleX, middleY] = [(x + nextX) / 2, (y + nextY) / 2];
-    d += down ? `C${x} ${middleY} ${nextX} ${middleY} ${nextX} ${nextY}` : `C${middleX} ${y} ${middleX} ${nextY} ${nextX} ${nextY}`;
+    d += down
+      ? `C${x} ${middleY} ${nextX} ${middleY} ${nextX} ${nextY}`
+      : `C${middleX} ${y} ${middleX} ${nextY} ${nextX} ${nextY}`;
     [x, y] = [nextX, nextY];
   }
   return s("path", { class: "edge", d, "marker-end": "url(#arrow)", key: `${line.from}-${line.to}` });
@@ -88,7 +119,15 @@ function edgeLabel(line, vertices) {
   const from = vertices.find((vertex) => vertex.id === line.from);
   return h(
     "span",
-    { class: "edge-label", key: `label-${line.from}-${line.to}`, style: { left: `${before[0] + 0.46 * (last[0] - before[0])}px`, top: `${before[1] + 0.46 * (last[1] - before[1])}px` }, title: `from ${from.name}` },
+    {
+      class: "edge-label",
+      key: `label-${line.from}-${line.to}`,
+      style: {
+        left: `${before[0] + 0.46 * (last[0] - before[0])}px`,
+        top: `${before[1] + 0.46 * (last[1] - before[1])}px`,
+      },
+      title: `from ${from.name}`,
+    },
     strategy,
   );
 }
@@ -110,7 +149,12 @@ function box(vertex, { x, y }, height, jid, selected) {
       "data-vertex": vertex.id,
       style: { left: `${x}px`, top: `${y}px`, width: `${BOX_WIDTH}px`, height: `${height}px` },
     },
-    h("div", { class: "vertex-head" }, pill(vertex.status), h("span", { class: "parallelism", title: `parallelism ${vertex.parallelism}` }, `×${vertex.parallelism}`)),
+    h(
+      "div",
+      { class: "vertex-head" },
+      pill(vertex.status),
+      h("span", { class: "parallelism", title: `parallelism ${vertex.parallelism}` }, `×${vertex.parallelism}`),
+    ),
     h(
       "ul",
       { class: "chain" },
@@ -120,12 +164,25 @@ function box(vertex, { x, y }, height, jid, selected) {
     h(
       "div",
       { class: "vertex-numbers" },
-      number("in", isSource && !vertex["records-in-per-second"] ? DASH : rate(vertex["records-in-per-second"]), `${exact(vertex.metrics?.["read-records"])} records read`),
-      number("out", rate(vertex["records-out-per-second"]), `${exact(vertex.metrics?.["write-records"])} records written`),
+      number(
+        "in",
+        isSource && !vertex["records-in-per-second"] ? DASH : rate(vertex["records-in-per-second"]),
+        `${exact(vertex.metrics?.["read-records"])} records read`,
+      ),
+      number(
+        "out",
+        rate(vertex["records-out-per-second"]),
+        `${exact(vertex.metrics?.["write-records"])} records written`,
+      ),
       number("state", vertex["state-bytes"] ? bytes(vertex["state-bytes"]) : DASH, "size of its state"),
     ),
     timeBar(vertex["busy-ratio"], vertex["backpressure-ratio"], vertex["idle-ratio"]),
-    h("div", { class: "vertex-watermark", title: "watermark (event time, UTC)" }, h("span", { "aria-hidden": "true" }, "◷"), watermark(vertex.watermark)),
+    h(
+      "div",
+      { class: "vertex-watermark", title: "watermark (event time, UTC)" },
+      h("span", { "aria-hidden": "true" }, "◷"),
+      watermark(vertex.watermark),
+    ),
   );
 }
 
@@ -162,7 +219,12 @@ function details(vertex, jid) {
   return h(
     "section",
     { class: "card", key: `details-${vertex.id}`, "aria-label": "Details" },
-    h("div", { class: "card-head" }, h("h2", { class: "cut", title: vertex.name }, vertex.name), h("a", { class: "button small", href: link("jobs", jid, "graph") }, "Close")),
+    h(
+      "div",
+      { class: "card-head" },
+      h("h2", { class: "cut", title: vertex.name }, vertex.name),
+      h("a", { class: "button small", href: link("jobs", jid, "graph") }, "Close"),
+    ),
     h(
       "dl",
       { class: "facts" },
@@ -181,7 +243,10 @@ function details(vertex, jid) {
       h("summary", null, `Operators of this chain (${(vertex.operators || []).length})`),
       table(
         [{ label: "Operator" }, { label: "uid" }, { label: "Id", class: "mono" }],
-        (vertex.operators || []).map((operator) => ({ key: operator.id, cells: [operator.name, operator.uid || DASH, operator.id] })),
+        (vertex.operators || []).map((operator) => ({
+          key: operator.id,
+          cells: [operator.name, operator.uid || DASH, operator.id],
+        })),
         "Operators of the chain",
       ),
     ),

@@ -49,7 +49,12 @@ export const jobPage = {
   },
 
   render({ jid, tab = "graph", vertex }, data, ui) {
-    return [header(data, ui), strip(data), tabs(jid, tab, data), h("div", { class: "tab", key: `tab-${tab}` }, body(jid, tab, vertex, data, ui))];
+    return [
+      header(data, ui),
+      strip(data),
+      tabs(jid, tab, data),
+      h("div", { class: "tab", key: `tab-${tab}` }, body(jid, tab, vertex, data, ui)),
+    ];
   },
 };
 
@@ -81,11 +86,30 @@ function header({ jid, job, report, name, state }, ui) {
   const lasted = end > 0 ? end - start : now - start;
   const silent = !over && report && now - report.heartbeat > SILENT_MS;
   const busy = runningOperations(jid).length > 0;
-  const button = (text, tone, action, title) => h("button", { type: "button", class: `button ${tone}`, onclick: () => action(jid, name, ui), disabled: over || state === "CANCELLING", title, "data-action": text.toLowerCase().replaceAll(" ", "-") }, text);
+  const button = (text, tone, action, title) =>
+    h(
+      "button",
+      {
+        type: "button",
+        class: `button ${tone}`,
+        onclick: () => action(jid, name, ui),
+        disabled: over || state === "CANCELLING",
+        title,
+        "data-action": text.toLowerCase().replaceAll(" ", "-"),
+      },
+      text,
+    );
   return h(
     "div",
     { class: "job-head", key: "head" },
-    h("nav", { class: "crumbs", "aria-label": "You are here" }, h("a", { href: "#/" }, "Jobs"), " / ", h("span", { class: "mono" }, jid), copyButton(jid, "Copy id")),
+    h(
+      "nav",
+      { class: "crumbs", "aria-label": "You are here" },
+      h("a", { href: "#/" }, "Jobs"),
+      " / ",
+      h("span", { class: "mono" }, jid),
+      copyButton(jid, "Copy id"),
+    ),
     h(
       "div",
       { class: "job-title" },
@@ -113,7 +137,9 @@ function header({ jid, job, report, name, state }, ui) {
       h("span", null, "Parallelism ", h("b", null, report?.parallelism ?? DASH)),
       h("span", { class: report?.restarts ? "attention" : null }, "Restarts ", h("b", null, report?.restarts ?? DASH)),
       report?.["job-type"] ? h("span", null, "Type ", h("b", null, report["job-type"].toLowerCase())) : null,
-      silent ? h("span", { class: "attention" }, `Its driver was last heard ${clock(now - report.heartbeat)} ago`) : null,
+      silent
+        ? h("span", { class: "attention" }, `Its driver was last heard ${clock(now - report.heartbeat)} ago`)
+        : null,
     ),
   );
 }
@@ -131,12 +157,33 @@ function strip({ report, job, state: jobState }) {
   return h(
     "div",
     { class: "tiles compact", key: "strip" },
-    tile("Throughput", rate(flow["records-per-second"]), flow["batch-records"] == null ? null : `${count(flow["batch-records"])} in the last batch`),
+    tile(
+      "Throughput",
+      rate(flow["records-per-second"]),
+      flow["batch-records"] == null ? null : `${count(flow["batch-records"])} in the last batch`,
+    ),
     tile("Backlog", count(flow["backlog-records"]), pace(flow, over), flow.backpressured && !over ? "pressed" : null),
-    tile("Latency p99", duration(flow["latency-ms"]?.p99), flow["latency-ms"] ? `median ${duration(flow["latency-ms"].p50)}` : "no batch yet"),
-    tile("Last checkpoint", last ? duration(last.duration_ms) : DASH, last ? `${bytes(last.bytes_full)}, ${over ? time(ended) : `${clock(Math.max(now - ended, 0))} ago`}` : "none yet"),
-    tile("State", vertices.length ? bytes(state) : DASH, plural(vertices.filter((vertex) => vertex["state-bytes"] > 0).length, "chain")),
-    tile("Exceptions", count(report?.exceptions?.length ?? 0), report?.exceptions?.length ? "see its tab" : "none", report?.exceptions?.length ? "failed" : null),
+    tile(
+      "Latency p99",
+      duration(flow["latency-ms"]?.p99),
+      flow["latency-ms"] ? `median ${duration(flow["latency-ms"].p50)}` : "no batch yet",
+    ),
+    tile(
+      "Last checkpoint",
+      last ? duration(last.duration_ms) : DASH,
+      last ? `${bytes(last.bytes_full)}, ${over ? time(ended) : `${clock(Math.max(now - ended, 0))} ago`}` : "none yet",
+    ),
+    tile(
+      "State",
+      vertices.length ? bytes(state) : DASH,
+      plural(vertices.filter((vertex) => vertex["state-bytes"] > 0).length, "chain"),
+    ),
+    tile(
+      "Exceptions",
+      count(report?.exceptions?.length ?? 0),
+      report?.exceptions?.length ? "see its tab" : "none",
+      report?.exceptions?.length ? "failed" : null,
+    ),
   );
 }
 
@@ -152,15 +199,36 @@ function tabs(jid, tab, { report }) {
     "nav",
     { class: "tabs", key: "tabs", "aria-label": "Sides of the job" },
     TABS.map(([id, text]) =>
-      h("a", { key: id, href: link("jobs", jid, id), "aria-current": id === tab ? "page" : null }, text, badge[id] ? h("span", { class: `badge ${id}` }, badge[id]) : null),
+      h(
+        "a",
+        { key: id, href: link("jobs", jid, id), "aria-current": id === tab ? "page" : null },
+        text,
+        badge[id] ? h("span", { class: `badge ${id}` }, badge[id]) : null,
+      ),
     ),
   );
 }
 
 function body(jid, tab, vertex, data, ui) {
   if (tab === "exceptions") return exceptionsTab(data.report, data.history);
-  if (!data.report && ENDED.has(data.state)) return card("No report", empty("The job ended before it could report.", "The cause is in the tab Exceptions, or in its log.", `millpond logs ${jid}`));
-  if (!data.report) return card("Starting", empty("The job has not reported yet.", "Its driver is starting Spark. What it prints is in its log.", `millpond logs ${jid}`));
+  if (!data.report && ENDED.has(data.state))
+    return card(
+      "No report",
+      empty(
+        "The job ended before it could report.",
+        "The cause is in the tab Exceptions, or in its log.",
+        `millpond logs ${jid}`,
+      ),
+    );
+  if (!data.report)
+    return card(
+      "Starting",
+      empty(
+        "The job has not reported yet.",
+        "Its driver is starting Spark. What it prints is in its log.",
+        `millpond logs ${jid}`,
+      ),
+    );
   switch (tab) {
     case "graph":
       return graphTab(jid, data.report, vertex, ui.width);

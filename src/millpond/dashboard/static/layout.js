@@ -11,7 +11,9 @@ const PORT = 20; // between the ends of lines at the same box
 export function layout(boxes, down = false) {
   const byId = new Map(boxes.map((box) => [box.id, box]));
   const level = levels(boxes, byId);
-  const items = new Map(boxes.map((box) => [box.id, { ...size(box, down), id: box.id, level: level.get(box.id), before: [], after: [] }]));
+  const items = new Map(
+    boxes.map((box) => [box.id, { ...size(box, down), id: box.id, level: level.get(box.id), before: [], after: [] }]),
+  );
   const lines = [];
   for (const box of boxes) {
     for (const input of box.inputs) {
@@ -58,7 +60,15 @@ function path(from, to, items, number) {
   const [start, end] = [items.get(from), items.get(to)];
   const whole = [start];
   for (let level = start.level + 1; level < end.level; level += 1) {
-    const lane = { id: `lane-${number}-${level}`, lane: true, level, length: 0, thickness: LANE, before: [], after: [] };
+    const lane = {
+      id: `lane-${number}-${level}`,
+      lane: true,
+      level,
+      length: 0,
+      thickness: LANE,
+      before: [],
+      after: [],
+    };
     items.set(lane.id, lane);
     whole.push(lane);
   }
@@ -75,7 +85,8 @@ function order(items) {
   const rows = [];
   for (const item of items) (rows[item.level] ??= []).push(item);
   const index = () => rows.forEach((row) => row.forEach((item, position) => (item.position = position)));
-  const mean = (item, side) => (item[side].length ? item[side].reduce((sum, other) => sum + other.position, 0) / item[side].length : item.position);
+  const mean = (item, side) =>
+    item[side].length ? item[side].reduce((sum, other) => sum + other.position, 0) / item[side].length : item.position;
   const sweep = (row, side) => {
     const wish = new Map(row.map((item) => [item, mean(item, side)]));
     row.sort((left, right) => wish.get(left) - wish.get(right));
@@ -84,7 +95,10 @@ function order(items) {
   index();
   for (let round = 0; round < 6; round += 1) {
     rows.slice(1).forEach((row) => sweep(row, "before"));
-    rows.slice(0, -1).reverse().forEach((row) => sweep(row, "after"));
+    rows
+      .slice(0, -1)
+      .reverse()
+      .forEach((row) => sweep(row, "after"));
   }
   return rows;
 }
@@ -115,7 +129,9 @@ function place(rows) {
 }
 
 function settle(row, side) {
-  const wish = row.map((item) => (item[side].length ? item[side].reduce((sum, other) => sum + other.across, 0) / item[side].length : item.across));
+  const wish = row.map((item) =>
+    item[side].length ? item[side].reduce((sum, other) => sum + other.across, 0) / item[side].length : item.across,
+  );
   row.forEach((item, position) => (item.across = wish[position]));
   const apart = (left, right) => (left.thickness + right.thickness) / 2 + GAP.across;
   // pushed apart from both ends, then the middle of both: nobody is favoured

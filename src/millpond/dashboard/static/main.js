@@ -56,15 +56,32 @@ const ui = {
 function draw() {
   ui.width = view.clientWidth - 2 * parseFloat(getComputedStyle(view).paddingLeft);
   if (!shown) {
-    patch(view, h("div", { key: "nowhere" }, empty("There is no such page.", "Perhaps the address was cut off."), h("p", { class: "center" }, h("a", { href: "#/" }, "All jobs"))));
+    patch(
+      view,
+      h(
+        "div",
+        { key: "nowhere" },
+        empty("There is no such page.", "Perhaps the address was cut off."),
+        h("p", { class: "center" }, h("a", { href: "#/" }, "All jobs")),
+      ),
+    );
     return;
   }
   const { page, parameters, data, missing } = shown;
   document.title = `${data ? page.title(parameters, data) : page.title(parameters)} · Millpond`;
   let content = skeleton();
-  if (missing) content = h("div", null, empty(missing, "It may have been removed from the dispatcher's storage."), h("p", { class: "center" }, h("a", { href: "#/" }, "All jobs")));
+  if (missing)
+    content = h(
+      "div",
+      null,
+      empty(missing, "It may have been removed from the dispatcher's storage."),
+      h("p", { class: "center" }, h("a", { href: "#/" }, "All jobs")),
+    );
   else if (data) content = page.render(parameters, data, ui);
-  patch(view, h("div", { key: page.section + (parameters.jid || "") + (data ? "" : "-bones"), class: "page" }, content));
+  patch(
+    view,
+    h("div", { key: page.section + (parameters.jid || "") + (data ? "" : "-bones"), class: "page" }, content),
+  );
 }
 
 function navigate() {
@@ -98,7 +115,8 @@ function failed(error) {
     return;
   }
   const since = lastAnswer ? ` Numbers are from ${timeOfDay(lastAnswer)}.` : "";
-  const trying = error instanceof api.Refused && error.status === 401 ? "Reload the page to enter it." : "Trying again…";
+  const trying =
+    error instanceof api.Refused && error.status === 401 ? "Reload the page to enter it." : "Trying again…";
   const text = error.message || String(error);
   banner.textContent = `${text}${/[.!?…]$/.test(text) ? "" : "."}${since} ${trying}`;
   banner.hidden = false;

@@ -30,21 +30,30 @@ export const overviewPage = {
     const running = jobs.filter((job) => !ENDED.has(job.state));
     const ended = jobs.filter((job) => ENDED.has(job.state));
     const reports = new Map(endedReports);
-    const ask = [...running.slice(0, REPORTS_AT_ONCE), ...ended.filter((job) => !endedReports.has(job.jid)).slice(0, 4)];
+    const ask = [
+      ...running.slice(0, REPORTS_AT_ONCE),
+      ...ended.filter((job) => !endedReports.has(job.jid)).slice(0, 4),
+    ];
     await Promise.all(ask.map(async (job) => reports.set(job.jid, await reportOf(job, signal))));
     return { cluster, managers: managers.taskmanagers || [], running, ended, reports };
   },
 
   render(_, { cluster, managers, running, ended, reports }, ui) {
     const total = running.reduce((sum, job) => sum + (reports.get(job.jid)?.flow?.["records-per-second"] || 0), 0);
-    const shown = (jobs) => jobs.filter((job) => `${job.name} ${job.jid} ${job.state}`.toLowerCase().includes(filter.toLowerCase()));
+    const shown = (jobs) =>
+      jobs.filter((job) => `${job.name} ${job.jid} ${job.state}`.toLowerCase().includes(filter.toLowerCase()));
     const change = (text) => {
       filter = text;
       ui.redraw();
     };
     const many = running.length + ended.length > 8;
     return [
-      h("div", { class: "page-head", key: "head" }, h("h1", null, "Jobs"), many ? filterBox("Filter by name, id or state", filter, change) : null),
+      h(
+        "div",
+        { class: "page-head", key: "head" },
+        h("h1", null, "Jobs"),
+        many ? filterBox("Filter by name, id or state", filter, change) : null,
+      ),
       tiles(cluster, managers, running, total),
       card("Running", running.length ? runningTable(shown(running), reports) : nothingRuns(ended)),
       ended.length ? card("Completed", endedTable(shown(ended), reports, ui)) : null,
@@ -71,8 +80,16 @@ function tiles(cluster, managers, running, throughput) {
   return h(
     "div",
     { class: "tiles", key: "tiles" },
-    tile("Slots in use", [`${used}`, h("small", null, ` of ${slots}`)], meter(slots ? used / slots : 0, `${used} of ${slots} slots in use`)),
-    tile("Slots available", count(cluster["slots-available"]), `${managers.length} task manager${managers.length === 1 ? "" : "s"}`),
+    tile(
+      "Slots in use",
+      [`${used}`, h("small", null, ` of ${slots}`)],
+      meter(slots ? used / slots : 0, `${used} of ${slots} slots in use`),
+    ),
+    tile(
+      "Slots available",
+      count(cluster["slots-available"]),
+      `${managers.length} task manager${managers.length === 1 ? "" : "s"}`,
+    ),
     tile("Throughput", rate(throughput), "all running jobs"),
     tile("Running", count(cluster["jobs-running"] ?? running.length), "jobs", "running"),
     tile("Finished", count(cluster["jobs-finished"]), "jobs", "finished"),
@@ -88,13 +105,22 @@ function nothingRuns(ended) {
 }
 
 function nameOf(job) {
-  return h("a", { class: "job-link", href: link("jobs", job.jid) }, cut(job.name || "(no name)"), h("small", { class: "mono" }, shortId(job.jid)));
+  return h(
+    "a",
+    { class: "job-link", href: link("jobs", job.jid) },
+    cut(job.name || "(no name)"),
+    h("small", { class: "mono" }, shortId(job.jid)),
+  );
 }
 
 function tasksOf(job) {
   const { total = 0, running = 0, finished = 0, failed = 0 } = job.tasks || {};
   const text = ENDED.has(job.state) ? `${finished} of ${total} finished` : `${running} of ${total} running`;
-  return h("span", { title: failed ? `${text}, ${failed} failed` : text }, ENDED.has(job.state) ? `${finished}/${total}` : `${running}/${total}`);
+  return h(
+    "span",
+    { title: failed ? `${text}, ${failed} failed` : text },
+    ENDED.has(job.state) ? `${finished}/${total}` : `${running}/${total}`,
+  );
 }
 
 function lastCheckpoint(report, now) {
@@ -103,7 +129,12 @@ function lastCheckpoint(report, now) {
   if (!last) return DASH;
   const ended = last.started_ms + last.duration_ms;
   const when = now ? `${clock(Math.max(now - ended, 0))} ago` : time(ended);
-  return h("span", { class: "two-lines" }, `${bytes(last.bytes_full)} in ${duration(last.duration_ms)}`, h("small", null, when));
+  return h(
+    "span",
+    { class: "two-lines" },
+    `${bytes(last.bytes_full)} in ${duration(last.duration_ms)}`,
+    h("small", null, when),
+  );
 }
 
 function runningTable(jobs, reports) {
@@ -126,12 +157,19 @@ function runningTable(jobs, reports) {
         time(job["start-time"]),
         clock(job.duration),
         tasksOf(job),
-        h("span", { class: "with-spark" }, sparkline(remembered(`${job.jid}/throughput`)), h("span", null, rate(report?.flow?.["records-per-second"]))),
+        h(
+          "span",
+          { class: "with-spark" },
+          sparkline(remembered(`${job.jid}/throughput`)),
+          h("span", null, rate(report?.flow?.["records-per-second"])),
+        ),
         lastCheckpoint(report, report?.heartbeat),
       ],
     };
   });
-  return rows.length ? table(columns, rows, "Running jobs") : h("p", { class: "quiet" }, "No running job fits the filter.");
+  return rows.length
+    ? table(columns, rows, "Running jobs")
+    : h("p", { class: "quiet" }, "No running job fits the filter.");
 }
 
 function endedTable(jobs, reports, ui) {
@@ -147,7 +185,15 @@ function endedTable(jobs, reports, ui) {
   const shown = allRows ? jobs : jobs.slice(0, ROWS);
   const rows = shown.map((job) => ({
     key: job.jid,
-    cells: [nameOf(job), pill(job.state), time(job["start-time"]), time(job["end-time"]), clock(job.duration), tasksOf(job), lastCheckpoint(reports.get(job.jid))],
+    cells: [
+      nameOf(job),
+      pill(job.state),
+      time(job["start-time"]),
+      time(job["end-time"]),
+      clock(job.duration),
+      tasksOf(job),
+      lastCheckpoint(reports.get(job.jid)),
+    ],
   }));
   if (!rows.length) return h("p", { class: "quiet" }, "No completed job fits the filter.");
   const showAll = () => {
@@ -156,6 +202,8 @@ function endedTable(jobs, reports, ui) {
   };
   return [
     table(columns, rows, "Completed jobs"),
-    shown.length < jobs.length ? h("button", { type: "button", class: "button small", onclick: showAll }, `Show all ${jobs.length}`) : null,
+    shown.length < jobs.length
+      ? h("button", { type: "button", class: "button small", onclick: showAll }, `Show all ${jobs.length}`)
+      : null,
   ];
 }

@@ -20,17 +20,46 @@ export const referencePage = {
 
   render(_, document, ui) {
     const operations = Object.entries(document.paths || {}).flatMap(([path, item]) =>
-      METHODS.filter((method) => item[method]).map((method) => ({ path, method, ...item[method], parameters: [...(item.parameters || []), ...(item[method].parameters || [])] })),
+      METHODS.filter((method) => item[method]).map((method) => ({
+        path,
+        method,
+        ...item[method],
+        parameters: [...(item.parameters || []), ...(item[method].parameters || [])],
+      })),
     );
-    const shown = operations.filter((one) => `${one.method} ${one.path} ${one.summary || ""}`.toLowerCase().includes(filter.toLowerCase()));
+    const shown = operations.filter((one) =>
+      `${one.method} ${one.path} ${one.summary || ""}`.toLowerCase().includes(filter.toLowerCase()),
+    );
     const change = (text) => {
       filter = text;
       ui.redraw();
     };
     return [
-      h("div", { class: "page-head", key: "head" }, h("h1", null, document.info?.title || "REST API"), filterBox("Filter paths", filter, change)),
-      h("p", { class: "quiet", key: "intro" }, document.info?.description || "The paths and names of Flink's REST API.", " ", h("a", { href: "docs" }, "OpenAPI page"), " · ", h("a", { href: "openapi.json" }, "openapi.json")),
-      card("Paths", shown.length ? h("ul", { class: "operations-list" }, shown.map((one) => operation(one, document))) : empty("No path fits the filter.")),
+      h(
+        "div",
+        { class: "page-head", key: "head" },
+        h("h1", null, document.info?.title || "REST API"),
+        filterBox("Filter paths", filter, change),
+      ),
+      h(
+        "p",
+        { class: "quiet", key: "intro" },
+        document.info?.description || "The paths and names of Flink's REST API.",
+        " ",
+        h("a", { href: "docs" }, "OpenAPI page"),
+        " · ",
+        h("a", { href: "openapi.json" }, "openapi.json"),
+      ),
+      card(
+        "Paths",
+        shown.length
+          ? h(
+              "ul",
+              { class: "operations-list" },
+              shown.map((one) => operation(one, document)),
+            )
+          : empty("No path fits the filter."),
+      ),
     ];
   },
 };
@@ -43,13 +72,40 @@ function operation(one, document) {
     h(
       "details",
       null,
-      h("summary", null, h("span", { class: `method ${one.method}` }, one.method.toUpperCase()), h("code", null, one.path), h("span", { class: "quiet" }, one.summary || "")),
+      h(
+        "summary",
+        null,
+        h("span", { class: `method ${one.method}` }, one.method.toUpperCase()),
+        h("code", null, one.path),
+        h("span", { class: "quiet" }, one.summary || ""),
+      ),
       one.description ? h("p", { class: "wrap" }, one.description) : null,
       one.parameters.length
-        ? h("ul", { class: "parameters" }, one.parameters.map((parameter) => h("li", null, h("code", null, parameter.name || ""), ` in ${parameter.in || "?"}`, parameter.required ? ", required" : "", parameter.description ? `: ${parameter.description}` : "")))
+        ? h(
+            "ul",
+            { class: "parameters" },
+            one.parameters.map((parameter) =>
+              h(
+                "li",
+                null,
+                h("code", null, parameter.name || ""),
+                ` in ${parameter.in || "?"}`,
+                parameter.required ? ", required" : "",
+                parameter.description ? `: ${parameter.description}` : "",
+              ),
+            ),
+          )
         : null,
-      body ? [h("h3", null, "Body"), h("pre", { class: "stack" }, JSON.stringify(resolved(body, document), null, 2))] : null,
-      h("ul", { class: "parameters" }, Object.entries(one.responses || {}).map(([status, answer]) => h("li", null, h("code", null, status), ` ${answer.description || ""}`))),
+      body
+        ? [h("h3", null, "Body"), h("pre", { class: "stack" }, JSON.stringify(resolved(body, document), null, 2))]
+        : null,
+      h(
+        "ul",
+        { class: "parameters" },
+        Object.entries(one.responses || {}).map(([status, answer]) =>
+          h("li", null, h("code", null, status), ` ${answer.description || ""}`),
+        ),
+      ),
     ),
   );
 }

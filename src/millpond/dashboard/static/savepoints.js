@@ -15,7 +15,10 @@ export function savepointsTab(jid, { report, state }, ui) {
       "Savepoints",
       taken.length
         ? list(taken)
-        : empty("No savepoint yet.", "A savepoint is a complete copy of the job's state: to upgrade the program, to change its parallelism, or to keep."),
+        : empty(
+            "No savepoint yet.",
+            "A savepoint is a complete copy of the job's state: to upgrade the program, to change its parallelism, or to keep.",
+          ),
     ),
   ];
 }
@@ -32,7 +35,13 @@ function form(jid, ui) {
       "label",
       { class: "field" },
       h("span", null, "Folder"),
-      h("input", { name: "directory", type: "text", placeholder: "empty: the one of the configuration", autocomplete: "off", spellcheck: "false" }),
+      h("input", {
+        name: "directory",
+        type: "text",
+        placeholder: "empty: the one of the configuration",
+        autocomplete: "off",
+        spellcheck: "false",
+      }),
     ),
     h("button", { type: "submit", class: "button primary", "data-action": "take-savepoint" }, "Take savepoint"),
   );
@@ -51,9 +60,23 @@ function progress(jid) {
         return h(
           "li",
           { key: operation.id },
-          h("div", { class: "operation-line" }, pill(operation.status), h("span", null, operation.kind === "stop" ? "stop with savepoint" : "savepoint"), h("span", { class: "quiet" }, clock((operation.ended || Date.now()) - operation.began))),
-          busy ? h("div", { class: "progress endless", role: "progressbar", "aria-label": "The savepoint is being taken" }, h("i", null)) : null,
-          operation.location ? h("div", { class: "path" }, cut(operation.location, "mono"), copyButton(operation.location, "Copy path")) : null,
+          h(
+            "div",
+            { class: "operation-line" },
+            pill(operation.status),
+            h("span", null, operation.kind === "stop" ? "stop with savepoint" : "savepoint"),
+            h("span", { class: "quiet" }, clock((operation.ended || Date.now()) - operation.began)),
+          ),
+          busy
+            ? h(
+                "div",
+                { class: "progress endless", role: "progressbar", "aria-label": "The savepoint is being taken" },
+                h("i", null),
+              )
+            : null,
+          operation.location
+            ? h("div", { class: "path" }, cut(operation.location, "mono"), copyButton(operation.location, "Copy path"))
+            : null,
           operation.failure ? h("pre", { class: "stack" }, operation.failure) : null,
         );
       }),
@@ -62,13 +85,27 @@ function progress(jid) {
 }
 
 function list(taken) {
-  const columns = [{ label: "Path" }, { label: "Taken", width: "180px" }, { label: "Duration", class: "number", width: "120px" }];
+  const columns = [
+    { label: "Path" },
+    { label: "Taken", width: "180px" },
+    { label: "Duration", class: "number", width: "120px" },
+  ];
   const rows = taken.map((one) => ({
     key: one.path,
-    cells: [h("span", { class: "path" }, cut(one.path, "mono"), copyButton(one.path, "Copy path")), time(one.time), duration(one["duration-ms"])],
+    cells: [
+      h("span", { class: "path" }, cut(one.path, "mono"), copyButton(one.path, "Copy path")),
+      time(one.time),
+      duration(one["duration-ms"]),
+    ],
   }));
   return [
     table(columns, rows, "Savepoints, newest first"),
-    h("p", { class: "quiet" }, "To go on from one: ", h("code", null, "millpond run -s PATH app.py"), ", or name it on the Submit page."),
+    h(
+      "p",
+      { class: "quiet" },
+      "To go on from one: ",
+      h("code", null, "millpond run -s PATH app.py"),
+      ", or name it on the Submit page.",
+    ),
   ];
 }

@@ -10,8 +10,14 @@ const SKEWED = 3; // largest key group against the mean
 
 export function skewTab(report, width) {
   const keyed = (report.vertices || []).filter((vertex) => (vertex["key-groups"] || []).length);
-  if (!keyed.length) return card("Skew", empty("Nothing to compare yet.", "This job has no keyed operators, or they have not had records."));
-  return keyed.map((vertex) => h("section", { class: "card", key: `skew-${vertex.id}` }, head(vertex), body(vertex, width)));
+  if (!keyed.length)
+    return card(
+      "Skew",
+      empty("Nothing to compare yet.", "This job has no keyed operators, or they have not had records."),
+    );
+  return keyed.map((vertex) =>
+    h("section", { class: "card", key: `skew-${vertex.id}` }, head(vertex), body(vertex, width)),
+  );
 }
 
 function head(vertex) {
@@ -22,7 +28,13 @@ function head(vertex) {
     h("h2", { class: "cut", title: vertex.name }, vertex.name),
     skew == null
       ? null
-      : h("span", { class: `tag ${skew > SKEWED ? "warn" : "calm"}` }, skew > SKEWED ? `skewed: the largest group has ${times(skew)} the mean` : `even: the largest group has ${times(skew)} the mean`),
+      : h(
+          "span",
+          { class: `tag ${skew > SKEWED ? "warn" : "calm"}` },
+          skew > SKEWED
+            ? `skewed: the largest group has ${times(skew)} the mean`
+            : `even: the largest group has ${times(skew)} the mean`,
+        ),
   );
 }
 
@@ -43,18 +55,36 @@ function body(vertex, width) {
       height: 372,
       values: groups,
       mean,
-      describe: (name, value) => `key group ${name}: ${count(value)} records, ${times(mean ? value / mean : 0)} the mean`,
+      describe: (name, value) =>
+        `key group ${name}: ${count(value)} records, ${times(mean ? value / mean : 0)} the mean`,
     }),
-    h("div", null, hottest.length ? keys(hottest, total, vertex.name) : h("p", { class: "quiet" }, "No hot keys known yet.")),
+    h(
+      "div",
+      null,
+      hottest.length ? keys(hottest, total, vertex.name) : h("p", { class: "quiet" }, "No hot keys known yet."),
+    ),
   );
 }
 
 function keys(hottest, total, name) {
   const most = hottest[0][1] || 1;
-  const columns = [{ label: "Hottest keys" }, { label: "Records", class: "number", width: "84px" }, { label: "Share", width: "120px" }];
+  const columns = [
+    { label: "Hottest keys" },
+    { label: "Records", class: "number", width: "84px" },
+    { label: "Share", width: "120px" },
+  ];
   const rows = hottest.map(([key, records], index) => ({
     key: `${index}`,
-    cells: [cut(key, "mono"), count(records), h("span", { class: "with-meter" }, meter(records / most, `${percent(records / total)} of all records`), percent(total ? records / total : 0))],
+    cells: [
+      cut(key, "mono"),
+      count(records),
+      h(
+        "span",
+        { class: "with-meter" },
+        meter(records / most, `${percent(records / total)} of all records`),
+        percent(total ? records / total : 0),
+      ),
+    ],
   }));
   return table(columns, rows, `Hottest keys of ${name}`);
 }

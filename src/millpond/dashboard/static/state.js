@@ -11,14 +11,36 @@ const TONES = ["one", "two", "three", "four", "five", "six"];
 const FAST = 1 / 3600; // grows by its own size within an hour
 
 export function stateTab(jid, report, width) {
-  const withState = (report.vertices || []).filter((vertex) => vertex.keyed || vertex["state-bytes"] > 0).sort((left, right) => (right["state-bytes"] || 0) - (left["state-bytes"] || 0));
+  const withState = (report.vertices || [])
+    .filter((vertex) => vertex.keyed || vertex["state-bytes"] > 0)
+    .sort((left, right) => (right["state-bytes"] || 0) - (left["state-bytes"] || 0));
   if (!withState.length) return card("State", empty("No operator of this job keeps state."));
   const total = withState.reduce((sum, vertex) => sum + (vertex["state-bytes"] || 0), 0);
-  const series = withState.slice(0, TONES.length).map((vertex, index) => ({ label: shortName(vertex), tone: TONES[index], points: remembered(`${jid}/${vertex.id}/state`) }));
+  const series = withState
+    .slice(0, TONES.length)
+    .map((vertex, index) => ({
+      label: shortName(vertex),
+      tone: TONES[index],
+      points: remembered(`${jid}/${vertex.id}/state`),
+    }));
   return [
-    card("Size over time", timeChart({ id: "state", label: "State per chain, since this page was opened", width: width - 34, height: 230, format: bytes, series })),
+    card(
+      "Size over time",
+      timeChart({
+        id: "state",
+        label: "State per chain, since this page was opened",
+        width: width - 34,
+        height: 230,
+        format: bytes,
+        series,
+      }),
+    ),
     card("Operators", list(jid, withState, total)),
-    h("p", { class: "quiet", key: "advice" }, "State that only ever grows is kept for keys that never come back: give it a time to live (StateTtlConfig), or delete it in a timer."),
+    h(
+      "p",
+      { class: "quiet", key: "advice" },
+      "State that only ever grows is kept for keys that never come back: give it a time to live (StateTtlConfig), or delete it in a timer.",
+    ),
   ];
 }
 

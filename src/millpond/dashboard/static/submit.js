@@ -32,8 +32,27 @@ export const submitPage = {
     return [
       h("div", { class: "page-head", key: "head" }, h("h1", null, "Submit")),
       disabled
-        ? card("Uploads are off", empty(disabled, "Uploads are only on by default when the dispatcher listens on loopback. Submit from a terminal instead.", "millpond run -d app.py"))
-        : [card("Upload an application", uploadArea(ui)), card("Applications", files.length ? list(files, ui) : empty("No applications yet.", "Upload a program, or run one from a terminal.", "millpond run -d app.py"))],
+        ? card(
+            "Uploads are off",
+            empty(
+              disabled,
+              "Uploads are only on by default when the dispatcher listens on loopback. Submit from a terminal instead.",
+              "millpond run -d app.py",
+            ),
+          )
+        : [
+            card("Upload an application", uploadArea(ui)),
+            card(
+              "Applications",
+              files.length
+                ? list(files, ui)
+                : empty(
+                    "No applications yet.",
+                    "Upload a program, or run one from a terminal.",
+                    "millpond run -d app.py",
+                  ),
+            ),
+          ],
     ];
   },
 };
@@ -51,7 +70,12 @@ function uploadArea(ui) {
   };
   return h(
     "label",
-    { class: "drop", ondrop: drop, ondragover: over, ondragleave: (event) => event.currentTarget.classList.remove("over") },
+    {
+      class: "drop",
+      ondrop: drop,
+      ondragover: over,
+      ondragleave: (event) => event.currentTarget.classList.remove("over"),
+    },
     h("input", {
       type: "file",
       class: "unseen",
@@ -62,8 +86,24 @@ function uploadArea(ui) {
       },
     }),
     uploading
-      ? [h("b", null, `Uploading ${uploading.name}`), h("div", { class: "progress", role: "progressbar", "aria-valuenow": Math.round(100 * (uploading.ratio || 0)), "aria-valuemin": 0, "aria-valuemax": 100 }, h("i", { style: { width: percent(uploading.ratio || 0).replace(" ", "") } }))]
-      : [h("b", null, "Drop a file here, or choose one"), h("span", { class: "quiet" }, "A program (.py), a folder with __main__.py packed as .zip, or a wheel (.whl)")],
+      ? [
+          h("b", null, `Uploading ${uploading.name}`),
+          h(
+            "div",
+            {
+              class: "progress",
+              role: "progressbar",
+              "aria-valuenow": Math.round(100 * (uploading.ratio || 0)),
+              "aria-valuemin": 0,
+              "aria-valuemax": 100,
+            },
+            h("i", { style: { width: percent(uploading.ratio || 0).replace(" ", "") } }),
+          ),
+        ]
+      : [
+          h("b", null, "Drop a file here, or choose one"),
+          h("span", { class: "quiet" }, "A program (.py), a folder with __main__.py packed as .zip, or a wheel (.whl)"),
+        ],
   );
 }
 
@@ -83,7 +123,11 @@ async function send(file, ui) {
 }
 
 function list(files, ui) {
-  return h("ul", { class: "applications" }, files.map((file) => application(file, ui)));
+  return h(
+    "ul",
+    { class: "applications" },
+    files.map((file) => application(file, ui)),
+  );
 }
 
 function application(file, ui) {
@@ -100,7 +144,16 @@ function application(file, ui) {
       { class: "application" },
       h("div", { class: "application-name" }, cut(file.name), h("small", { class: "mono cut" }, file.id)),
       h("span", { class: "quiet" }, `uploaded ${time(file.uploaded)}`),
-      h("button", { type: "button", class: `button small${open ? "" : " primary"}`, onclick: toggle, "aria-expanded": String(open) }, open ? "Close" : "Run…"),
+      h(
+        "button",
+        {
+          type: "button",
+          class: `button small${open ? "" : " primary"}`,
+          onclick: toggle,
+          "aria-expanded": String(open),
+        },
+        open ? "Close" : "Run…",
+      ),
       h("button", { type: "button", class: "button small danger-outline", onclick: () => remove(file, ui) }, "Delete"),
     ),
     open ? runForm(file, ui) : null,
@@ -118,7 +171,12 @@ function runForm(file, ui) {
     input({ name: "arguments", label: "Arguments", placeholder: "--input views --rate 100" }),
     input({ name: "parallelism", label: "Parallelism", type: "number", min: 1, placeholder: "the program's" }),
     input({ name: "savepoint", label: "Start from savepoint", placeholder: "path; empty: from the beginning" }),
-    input({ name: "allow", label: "Allow non-restored state", type: "checkbox", hint: "State of the savepoint that no operator claims is left out." }),
+    input({
+      name: "allow",
+      label: "Allow non-restored state",
+      type: "checkbox",
+      hint: "State of the savepoint that no operator claims is left out.",
+    }),
     h("div", null, h("button", { type: "submit", class: "button primary", "data-action": "run" }, "Run")),
   );
 }
@@ -137,7 +195,13 @@ function run(file, fields, ui) {
 }
 
 async function remove(file, ui) {
-  const sure = await ask({ title: "Delete this application?", text: `“${file.name}” is deleted from the dispatcher. Jobs that run it have a copy of their own.`, confirm: "Delete", danger: true, dismiss: "Keep it" });
+  const sure = await ask({
+    title: "Delete this application?",
+    text: `“${file.name}” is deleted from the dispatcher. Jobs that run it have a copy of their own.`,
+    confirm: "Delete",
+    danger: true,
+    dismiss: "Keep it",
+  });
   if (!sure) return;
   await tried(() => api.remove(api.path`jars/${file.id}`));
   ui.refresh();

@@ -24,13 +24,23 @@ export const taskManagersPage = {
         "div",
         { class: "tiles", key: "tiles" },
         tile("Task managers", exact(managers.length), "Spark executors"),
-        tile("Slots in use", [`${slots - free}`, h("small", null, ` of ${slots}`)], meter(slots ? (slots - free) / slots : 0, `${slots - free} of ${slots} slots in use`)),
+        tile(
+          "Slots in use",
+          [`${slots - free}`, h("small", null, ` of ${slots}`)],
+          meter(slots ? (slots - free) / slots : 0, `${slots - free} of ${slots} slots in use`),
+        ),
         tile("Cores", exact(sum((manager) => manager.hardware?.cpuCores)), "all together"),
         tile("Memory", bytes(sum((manager) => manager.hardware?.physicalMemory)), "all together"),
       ),
       card(
         "All",
-        managers.length ? list(managers) : empty("No task managers.", "Executors come with the first job, or with a cluster of your own.", "millpond start-cluster"),
+        managers.length
+          ? list(managers)
+          : empty(
+              "No task managers.",
+              "Executors come with the first job, or with a cluster of your own.",
+              "millpond start-cluster",
+            ),
       ),
     ];
   },
@@ -59,7 +69,12 @@ function list(managers) {
         cut(manager.id, "mono"),
         cut(manager.path, "mono"),
         heard > 0 ? `${clock(Math.max(heard > 1e11 ? now - heard : heard, 0))} ago` : null,
-        h("span", { class: "with-meter" }, meter(share, `${used} of ${manager.slotsNumber} in use`), `${used}/${manager.slotsNumber}`),
+        h(
+          "span",
+          { class: "with-meter" },
+          meter(share, `${used} of ${manager.slotsNumber} in use`),
+          `${used}/${manager.slotsNumber}`,
+        ),
         exact(manager.freeSlots),
         exact(manager.hardware?.cpuCores),
         bytes(manager.hardware?.physicalMemory),

@@ -31,9 +31,7 @@ export function patch(parent, tree) {
 /** A new element, outside of any page. */
 export function create(child) {
   if (typeof child !== "object") return document.createTextNode(String(child));
-  const element = child.svg
-    ? document.createElementNS(SVG, child.tag)
-    : document.createElement(child.tag);
+  const element = child.svg ? document.createElementNS(SVG, child.tag) : document.createElement(child.tag);
   element.vkey = child.key;
   element.vprops = {};
   update(element, child);

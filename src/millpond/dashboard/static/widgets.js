@@ -7,7 +7,12 @@ import { h } from "./vdom.js";
 /** The state of a job or task: a colour and its name. */
 export function pill(state) {
   const text = String(state || "UNKNOWN");
-  return h("span", { class: `pill state-${text.toLowerCase().replace(/[^a-z]/g, "")}` }, h("i", { "aria-hidden": "true" }), text);
+  return h(
+    "span",
+    { class: `pill state-${text.toLowerCase().replace(/[^a-z]/g, "")}` },
+    h("i", { "aria-hidden": "true" }),
+    text,
+  );
 }
 
 /** One number with its meaning. */
@@ -48,7 +53,12 @@ const FLEXIBLE = 200; // the least room for a column without a width
  * each cell tells its label.
  */
 export function table(columns, rows, caption) {
-  const least = columns.reduce((sum, column) => sum + (column.width?.endsWith("px") ? parseInt(column.width, 10) : column.class === "number" ? FLEXIBLE / 2 : FLEXIBLE), 0);
+  const least = columns.reduce(
+    (sum, column) =>
+      sum +
+      (column.width?.endsWith("px") ? parseInt(column.width, 10) : column.class === "number" ? FLEXIBLE / 2 : FLEXIBLE),
+    0,
+  );
   return h(
     "div",
     { class: "table-frame", tabindex: "0", role: "region", "aria-label": caption },
@@ -56,13 +66,31 @@ export function table(columns, rows, caption) {
       "table",
       { style: { "--least": `${least}px` } },
       h("caption", { class: "unseen" }, caption),
-      h("colgroup", null, columns.map((column) => h("col", { style: column.width ? { width: column.width } : {} }))),
-      h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.class, title: column.title }, column.label)))),
+      h(
+        "colgroup",
+        null,
+        columns.map((column) => h("col", { style: column.width ? { width: column.width } : {} })),
+      ),
+      h(
+        "thead",
+        null,
+        h(
+          "tr",
+          null,
+          columns.map((column) => h("th", { scope: "col", class: column.class, title: column.title }, column.label)),
+        ),
+      ),
       h(
         "tbody",
         null,
         rows.map((row) =>
-          h("tr", { key: `row-${row.key}`, class: row.class }, row.cells.map((cell, index) => h("td", { class: columns[index].class, "data-label": columns[index].label }, cell ?? DASH))),
+          h(
+            "tr",
+            { key: `row-${row.key}`, class: row.class },
+            row.cells.map((cell, index) =>
+              h("td", { class: columns[index].class, "data-label": columns[index].label }, cell ?? DASH),
+            ),
+          ),
         ),
       ),
     ),
@@ -72,17 +100,34 @@ export function table(columns, rows, caption) {
 /** Busy, back-pressured and idle share of the last seconds as one bar; the text carries it for those who do not see colours. */
 export function timeBar(busy, backpressured, idle) {
   if (busy == null) {
-    return h("div", { class: "timebar unknown", title: "No batch has run yet" }, h("span", { class: "unseen" }, "no batch yet"));
+    return h(
+      "div",
+      { class: "timebar unknown", title: "No batch has run yet" },
+      h("span", { class: "unseen" }, "no batch yet"),
+    );
   }
   const text = `busy ${percent(busy)}, back-pressured ${percent(backpressured)}, idle ${percent(idle)}`;
   const total = Math.max(busy + (backpressured || 0) + (idle || 0), 1e-9);
-  const part = (name, share) => h("i", { class: name, style: { width: `${((100 * (share || 0)) / total).toFixed(2)}%` } });
-  return h("div", { class: "timebar", role: "img", "aria-label": text, title: text }, part("busy", busy), part("backpressured", backpressured), part("idle", idle));
+  const part = (name, share) =>
+    h("i", { class: name, style: { width: `${((100 * (share || 0)) / total).toFixed(2)}%` } });
+  return h(
+    "div",
+    { class: "timebar", role: "img", "aria-label": text, title: text },
+    part("busy", busy),
+    part("backpressured", backpressured),
+    part("idle", idle),
+  );
 }
 
 export function timeBarLegend() {
   const entry = (name, text) => h("span", null, h("i", { class: name, "aria-hidden": "true" }), text);
-  return h("div", { class: "legend" }, entry("busy", "busy"), entry("backpressured", "back-pressured"), entry("idle", "idle"));
+  return h(
+    "div",
+    { class: "legend" },
+    entry("busy", "busy"),
+    entry("backpressured", "back-pressured"),
+    entry("idle", "idle"),
+  );
 }
 
 /** A share of a whole, as a thin bar. */
@@ -110,11 +155,24 @@ export function cut(text, extraClass) {
 
 /** A box to filter a list with. */
 export function filterBox(label, value, changed) {
-  return h("input", { type: "search", class: "filter", placeholder: label, "aria-label": label, value, oninput: (event) => changed(event.target.value) });
+  return h("input", {
+    type: "search",
+    class: "filter",
+    placeholder: label,
+    "aria-label": label,
+    value,
+    oninput: (event) => changed(event.target.value),
+  });
 }
 
 /** Grey bars where the first answer will be: same size, so that nothing jumps. */
 export function skeleton() {
   const bar = (size) => h("div", { class: `bone ${size}` });
-  return h("div", { class: "skeleton", "aria-label": "Loading", role: "status" }, bar("title"), bar("tiles"), bar("block"));
+  return h(
+    "div",
+    { class: "skeleton", "aria-label": "Loading", role: "status" },
+    bar("title"),
+    bar("tiles"),
+    bar("block"),
+  );
 }

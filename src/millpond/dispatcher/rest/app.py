@@ -7,23 +7,20 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse
+from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
 
 from millpond import __version__
-from millpond.dashboard import static_folder
+from millpond.dashboard import CONTENT_SECURITY_POLICY, static_folder
 from millpond.dispatcher.resources import Resources
 from millpond.dispatcher.rest import applications, cluster, jobs
-from millpond.dispatcher.rest.openapi_page import page
 from millpond.dispatcher.rest.security import Security, SecurityLayer
 from millpond.dispatcher.service import Dispatcher, NoSuchThing, Refused
-from millpond.errors import LeadershipLost, MillpondError
-from millpond.queryable import RetryLaterError, UnknownStateError
-from millpond.queryable.proxy import StateProxy
+from millpond.errors import LeadershipLost, MillpondError, QueryableStateError
+from millpond.queryable.proxy import StateProxy, status_of
 
-_CONTENT_SECURITY = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'"
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": text, "content": {"application/json": {"example": {"errors": ["..."]}}}}
     for status, text in (
@@ -71,12 +68,17 @@ def _add_pages(app: FastAPI) -> None:
     def dashboard() -> FileResponse:
         return FileResponse(
             static_folder() / "index.html",
-            headers={"Content-Security-Policy": _CONTENT_SECURITY, "Cache-Control": "no-cache"},
+            headers={
+                "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+                "Cache-Control": "no-cache",
+            },
         )
 
     @app.get("/docs", include_in_schema=False)
-    def documentation() -> HTMLResponse:
-        return HTMLResponse(page(app.openapi()))
+    def documentation() -> RedirectResponse:
+        return RedirectResponse(
+            "/#/api"
+        )  # the dashboard shows the description; nothing comes from elsewhere
 
     @app.middleware("http")
     async def no_guessing(
@@ -117,9 +119,9 @@ def _add_errors(app: FastAPI, dispatcher: Dispatcher) -> None:
 
     @app.exception_handler(MillpondError)
     async def refused(_: Request, problem: Any) -> JSONResponse:
-        if isinstance(problem, RetryLaterError):
-            return _error(503, str(problem), {"Retry-After": "1"})
-        if isinstance(problem, NoSuchThing | UnknownStateError):
+        if isinstance(problem, QueryableStateError):
+            return _error(status_of(problem), str(problem))
+        if isinstance(problem, NoSuchThing):
             return _error(404, str(problem))
         return _error(409 if isinstance(problem, Refused) else 400, str(problem))
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path as FilePath
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, HTTPException, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from millpond.dispatcher.rest import views
-from millpond.dispatcher.service import Dispatcher, NoSuchThing, Refused
+from millpond.dispatcher.service import Dispatcher, NoSuchThing
 from millpond.dispatcher.supervisor import tail
+from millpond.errors import RetryLaterError
+from millpond.queryable.locations import describe
 
 router = APIRouter(tags=["jobs"])
 Jid = Annotated[str, Path(description="32 hex digits", pattern="^[0-9a-f]{32}$")]
@@ -250,24 +254,24 @@ def states(request: Request, jid: Jid) -> dict[str, Any]:
     return {"states": [{"name": name, **own} for name, own in queryable.items()]}
 
 
-def _job_folder(request: Request, jid: str, name: str) -> Any:
-    from pathlib import Path as FilePath
-
+def _job_folder(request: Request, jid: str) -> FilePath:
     report = dispatcher_of(request).job(jid)
-    if name not in report["queryable"]:
-        known = ", ".join(report["queryable"]) or "none"
-        raise NoSuchThing(f"Job {jid} has no queryable state '{name}'; it has: {known}.")
+    if report["state"] in views.ENDED:
+        raise NoSuchThing(f"Job {jid} is {report['state']}; state is looked up while a job runs.")
     if report["state"] != "RUNNING" or report["folder"] is None:
-        raise Refused(f"Job {jid} is {report['state']}; try again when it is RUNNING.")
+        raise RetryLaterError(f"Job {jid} is {report['state']}. Ask again when it is RUNNING.")
     return FilePath(report["folder"])
 
 
 @router.get("/jobs/{jid}/state/{name}/location")
-def state_location(request: Request, jid: Jid, name: str) -> dict[str, Any]:
-    """Where a state is: for clients that ask the slots themselves."""
-    from millpond.queryable.locations import describe
-
-    return describe(_job_folder(request, jid, name), name)
+def state_location(
+    request: Request,
+    jid: Jid,
+    name: str,
+    lost: Annotated[str, Query(pattern="^([0-9]{1,5}(,[0-9]{1,5})*)?$", max_length=100_000)] = "",
+) -> dict[str, Any]:
+    """Where a state is: for clients that ask the slots themselves. `lost`: partitions they cannot reach."""
+    return describe(_job_folder(request, jid), name, [int(own) for own in lost.split(",") if own])
 
 
 @router.get("/jobs/{jid}/state/{name}/{key}")
@@ -275,6 +279,6 @@ async def state(
     request: Request, jid: Jid, name: str, key: str, entry: Annotated[str | None, Query()] = None
 ) -> dict[str, Any]:
     """The value of a key, as of the newest checkpoint."""
-    folder = _job_folder(request, jid, name)
+    folder = await run_in_threadpool(_job_folder, request, jid)
     result: dict[str, Any] = await request.app.state.proxy.get(folder, name, key, entry)
     return result

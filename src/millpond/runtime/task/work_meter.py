@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
+from operator import itemgetter
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -18,11 +21,20 @@ from millpond.runtime.task.codec import Frozen, thaw
 if TYPE_CHECKING:
     from millpond.runtime.task.router import Router
 
-_SAMPLE = 200
+_SAMPLE = 32  # keys; one that matters to the job dominates its key group
+_SAMPLE_EVERY = 200  # records of a key group
 _HOTTEST = 3
 _KEY_TEXT = 80
-# Multiples of the golden ratio: as even as steps of equal size, and never in step with a pattern of keys.
-_FRACTIONS = numpy.arange(_SAMPLE) * 0.6180339887498949 % 1.0
+# Where to look: one place in each of so many equal parts, by chance, so that it is never in step with a
+# pattern of keys; and not always the same places.
+_chance = Random(7)
+_places = cycle(
+    [
+        numpy.array([(part + _chance.random()) / _SAMPLE for part in range(_SAMPLE)])
+        for _ in range(16)
+    ]
+)
+_times = itemgetter(0)
 
 
 @dataclass(frozen=True)
@@ -58,9 +70,11 @@ class WorkMeter:
     """One for each host."""
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self._surroundings = surroundings
         self.clock_ns = surroundings.clock_ns
+        self.memory_share = surroundings.memory_share
+        self.machine = surroundings.machine
         self._untold_ns: dict[tuple[int, int], int] = {}
+        self.unseen: dict[tuple[int, int], int] = {}  # records since the keys were looked at
 
     def begin(self, task: int, subtask: int) -> Pass:
         return Pass(self, task, subtask)
@@ -68,15 +82,13 @@ class WorkMeter:
     def add_time(self, task: int, subtask: int, busy_ns: int) -> None:
         self._untold_ns[task, subtask] = self._untold_ns.get((task, subtask), 0) + busy_ns
 
-    def counts(self, task: int, subtask: int) -> WorkCounts:
-        """Of nothing but time and place."""
-        return WorkCounts(
-            task,
-            subtask,
-            busy_ns=self._untold_ns.pop((task, subtask), 0),
-            memory_share=round(self._surroundings.memory_share(), 3),
-            machine=self._surroundings.machine,
-        )
+    def take_time(self, task: int, subtask: int) -> int:
+        """What was not told yet."""
+        return self._untold_ns.pop((task, subtask), 0)
+
+    def sink_work(self, sink: int, subtask: int) -> tuple[Any, ...]:
+        """The time a sink took; its records are counted where they come from."""
+        return tuple(WorkCounts(sink, subtask, busy_ns=self.take_time(sink, subtask)))
 
 
 class Pass:
@@ -99,48 +111,61 @@ class Pass:
         self._since_ns = self._meter.clock_ns()
 
     def take_keys(self, key_group: int, keys: list[Any], keyed_count: int) -> None:
-        """The keys of all records of a key group. If fewer have one, None among them is no key."""
+        """The keys of all records of a key group. If fewer have one, None among them is no key. When many
+        batches are small, some stand for all."""
         self._keyed = (key_group, keyed_count)
-        self._hottest = hottest(keys, none_is_a_key=keyed_count == len(keys))
+        unseen = self._meter.unseen
+        before = unseen.get((self._task, key_group))
+        count = keyed_count + (before or 0)
+        is_due = before is None or count >= _SAMPLE_EVERY
+        unseen[self._task, key_group] = 0 if is_due else count
+        if is_due:
+            self._hottest = hottest(keys, count, none_is_a_key=keyed_count == len(keys))
 
     def end(self, router: Router, meta: dict[str, Any]) -> None:
         """Put the counts into the pass's message, unless it has none, and no record came or went."""
         self.pause()
         if not (meta or self.records_in or router.records_out):
             return
-        counts = self._meter.counts(self._task, self._subtask)
+        meter, sinks = self._meter, router.to_sinks
         meta["work"] = tuple(
-            counts._replace(
-                records_in=self.records_in,
-                records_out=router.records_out,
-                bytes_in=self.bytes_in,
-                bytes_out=router.bytes_out,
-                keyed=self._keyed,
-                hottest=self._hottest,
-                to_sinks=tuple((*place, *sent) for place, sent in router.to_sinks.items()),
+            WorkCounts(
+                self._task,
+                self._subtask,
+                self.records_in,
+                router.records_out,
+                self.bytes_in,
+                router.bytes_out,
+                meter.take_time(self._task, self._subtask),
+                self._keyed,
+                self._hottest,
+                tuple((*place, *sent) for place, sent in sinks.items()) if sinks else (),
+                round(meter.memory_share(), 3),
+                meter.machine,
             )
         )
 
 
-def hottest(keys: list[Any], none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
-    """The most frequent keys of a key group, as text, with how often they came: estimated from a sample if
-    there are many. A key that the sample has once only says nothing, and is left out."""
-    count = len(keys)
+def hottest(keys: list[Any], count: int, none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
+    """The most frequent keys of a key group, as text, with how often they came in `count` records: estimated
+    from a sample. Where there are more than a few, a key that came once says nothing, and is left out."""
     sample = keys
-    if count > _SAMPLE:
-        sample = [keys[i] for i in (_FRACTIONS * count).astype(numpy.int64).tolist()]
-    if Frozen in set(map(type, sample)):
-        # By their bytes: to compare two of them would mean to read both.
-        frozen = {key.data: key for key in sample if type(key) is Frozen}
-        sample = [frozen[key.data] if type(key) is Frozen else key for key in sample]
-    found = Counter(sample).most_common(_HOTTEST + 1)
-    scale = count / len(sample) if sample else 1.0
-    kept = [
-        (key_text(thaw(key)), round(times * scale))
-        for key, times in found
-        if (times > 1 or scale == 1.0) and (none_is_a_key or key is not None)
-    ]
-    return tuple(kept[:_HOTTEST])
+    if len(keys) > _SAMPLE:
+        sample = [keys[i] for i in (next(_places) * len(keys)).astype(numpy.int64).tolist()]
+    if sample and type(sample[0]) is Frozen:
+        # The same object for the same bytes: to compare two of them would mean to read both.
+        same: dict[bytes, Any] = {}
+        sample = [same.setdefault(key.data, key) if type(key) is Frozen else key for key in sample]
+    counts = Counter(sample)
+    least = 1 if len(keys) <= _HOTTEST else 2
+    if least == 2 and len(counts) == len(sample):
+        return ()
+    if not none_is_a_key:
+        counts.pop(None, None)
+    found = [(times, key) for key, times in counts.items() if times >= least]
+    found.sort(key=_times, reverse=True)
+    scale = count / max(1, sum(counts.values()))
+    return tuple((key_text(thaw(key)), round(times * scale)) for times, key in found[:_HOTTEST])
 
 
 def key_text(key: Any) -> str:
