@@ -447,8 +447,8 @@ class Coordinator:
             epoch, self.planned_time_ms, self._completed_ms, self._order is not None
         )
         if self._order is not None:
-            self.stopped = self._order.stop
-            self.savepoints.batch_done(self._order, self._job_state(), epoch, parts)
+            state = self._job_state()
+            self.stopped = self.savepoints.batch_done(self._order, state, epoch, parts)
             self._order = None  # its batch is complete
         if self._stops_now and self._stops_at_end:
             self.stopped = True
