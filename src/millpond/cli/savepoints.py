@@ -50,7 +50,12 @@ def add_commands(commands: Any) -> None:
         description="Take a savepoint of a running job and end the job with it.",
     )
     stop.add_argument("job", metavar="JOB", help="the job's folder, or its name")
-    stop.add_argument("--savepoint", metavar="DIR", help="folder for the savepoint")
+    stop.add_argument(
+        "--savepoint",
+        nargs="?",
+        metavar="DIR",
+        help=f"folder for the savepoint; without one: {options.SAVEPOINT_DIR.key}",
+    )
     stop.add_argument(
         "--drain", action="store_true", help="fire all timers and close all windows before"
     )
@@ -189,8 +194,9 @@ def _show_operator(operator: OperatorEntry) -> None:
         )
         print(f"  {state.name}  ({state.kind}: {types})")
         print(f"    {state.keys:,} keys, {state.rows:,} entries, {size_text(state.file.bytes)}")
-        if any(is_pickled(state.schemas.get(column)) for column in ("key", "entry", "value")):
-            print("    has Python pickles: its type is not declared; only Python can read it")
+        pickled = [column for column, schema in state.schemas.items() if is_pickled(schema)]
+        if pickled:
+            print(f"    has Python pickles ({', '.join(pickled)}): only Python can read them")
         if state.biggest:
             biggest = ", ".join(f"{key} {count:,}" for key, count in state.biggest)
             print(f"    biggest keys: {biggest}")
