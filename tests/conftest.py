@@ -21,8 +21,8 @@ _NEED_MUCH = {"spark", "cluster", "faults"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`bin/test` has two processes: one for all that starts Spark, which comes first and takes longest, and one
-    for the rest. So Spark never has to share the machine with another Spark."""
+    """`bin/test` has two processes: one for all that starts Spark, which comes first and takes longest, and
+    one for the rest. So Spark never has to share the machine with another Spark."""
 
     def needs_much(item: pytest.Item) -> bool:
         return any(item.get_closest_marker(name) for name in _NEED_MUCH)

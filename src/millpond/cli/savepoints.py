@@ -14,6 +14,7 @@ from millpond.cli.job_folders import find_job, is_job_folder, is_running
 from millpond.cli.known_jobs import find_living_job, wait_for_end, wait_for_operation
 from millpond.cli.programs import absolute
 from millpond.cli.progress import Progress
+from millpond.common import options
 from millpond.errors import DispatcherError, SavepointError
 
 _POLL_S = 0.1
@@ -47,7 +48,12 @@ def add_commands(commands: Any) -> None:
     stop.add_argument(
         "job", metavar="JOB", help="id or name of a job of a dispatcher, or a job's folder"
     )
-    stop.add_argument("--savepoint", metavar="DIR", help="folder for the savepoint")
+    stop.add_argument(
+        "--savepoint",
+        nargs="?",
+        metavar="DIR",
+        help=f"folder for the savepoint; without one: {options.SAVEPOINT_DIR.key}",
+    )
     stop.add_argument(
         "--drain", action="store_true", help="fire all timers and close all windows before"
     )

@@ -367,7 +367,8 @@ class CheckpointListener(ABC):
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """All is durable up to here, and the output is committed. Told when the next batch begins."""
+        """All is durable up to here, and the output is committed. Told when the next batch begins, so only
+        sources hear of a job's last one."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """This one failed, and its batch is run again."""

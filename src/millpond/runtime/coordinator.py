@@ -441,8 +441,9 @@ class Coordinator:
             epoch, self.planned_time_ms, self._completed_ms, self._order is not None, records
         )
         if self._order is not None:
-            self.stopped = self._order.stop
-            self.savepoints.batch_done(self._order, self._job_state(), epoch, told.parts)
+            self.stopped = self.savepoints.batch_done(
+                self._order, self._job_state(), epoch, told.parts
+            )
             self._has_savepoint = True
             self._order = None  # its batch is complete
         if self._stops_now and self._stops_at_end:
