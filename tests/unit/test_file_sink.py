@@ -189,6 +189,33 @@ def test_crash_while_parts_are_made_changes_nothing(
     assert hidden(tmp_path) == []
 
 
+@pytest.mark.parametrize("part_size", [1, 1000])
+def test_full_disk_while_parts_are_made_loses_nothing(
+    tmp_path: Path, part_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same process tries again."""
+    driven = Driven(tmp_path, part_size)
+    epoch = Epoch(0, "job", "sink")
+    writer = driven.sink.create_writer(0, epoch)
+    writer.write_many(["aaa"])
+    message = writer.prepare()
+    for function in ("os.fsync", "os.replace"):
+        monkeypatch.setattr(function, _no_space)
+        with pytest.raises(OSError, match="No space left"):
+            driven.sink.commit(epoch, [message])
+        driven.sink.close()
+        monkeypatch.undo()
+    driven.sink.commit(epoch, [message])
+    driven.sink.finish(epoch)
+    assert visible(tmp_path) == {"0-0": "aaa\n"}
+    driven.sink.recover(epoch)
+    assert hidden(tmp_path) == []
+
+
+def _no_space(*_: Any) -> None:
+    raise OSError("No space left on device")
+
+
 def _die(*_: Any, **__: Any) -> None:
     raise Crash
 
