@@ -49,6 +49,18 @@ def test_guide_to_time_runs() -> None:
         exec(compile(block, "docs/guide/time.md", "exec"), names)
 
 
+def test_guide_to_connectors_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Kafka and Redis are only named there: nothing is sent."""
+    environment = direct_environment({"parallelism.default": 1})
+    names: dict[str, object] = {"environment": environment, "folder": tmp_path}
+    code, (output,) = (blocks("docs/guide/connectors.md", kind) for kind in ("python", ""))
+    assert len(code) == 3
+    exec(compile(code[0], "docs/guide/connectors.md", "exec"), names)
+    assert sorted(capsys.readouterr().out.split()) == sorted(output.split())
+    for block in code[1:]:
+        exec(compile(block, "docs/guide/connectors.md", "exec"), names)
+
+
 def test_guide_to_state_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     environment = direct_environment({"parallelism.default": 1})
     names: dict[str, object] = {"environment": environment, "folder": tmp_path}
