@@ -14,7 +14,6 @@ from millpond.cli.job_folders import find_job, is_job_folder, is_running
 from millpond.cli.known_jobs import find_living_job, wait_for_end, wait_for_operation
 from millpond.cli.programs import absolute
 from millpond.cli.progress import Progress
-from millpond.common import options
 from millpond.errors import DispatcherError, SavepointError
 
 _POLL_S = 0.1
@@ -52,7 +51,7 @@ def add_commands(commands: Any) -> None:
         "--savepoint",
         nargs="?",
         metavar="DIR",
-        help=f"folder for the savepoint; without one: {options.SAVEPOINT_DIR.key}",
+        help="folder for the savepoint; without one: execution.checkpointing.savepoint-dir",
     )
     stop.add_argument(
         "--drain", action="store_true", help="fire all timers and close all windows before"

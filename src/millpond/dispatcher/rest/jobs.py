@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from millpond.dispatcher.rest import views
+from millpond.dispatcher.rest import checkpoint_views, views
 from millpond.dispatcher.service import Dispatcher, NoSuchThing
 from millpond.dispatcher.supervisor import tail
 from millpond.errors import RetryLaterError
@@ -157,12 +157,12 @@ def log(
 @router.get("/jobs/{jid}/checkpoints")
 def checkpoints(request: Request, jid: Jid) -> dict[str, Any]:
     """Every batch is a checkpoint; the newest ones are listed."""
-    return views.checkpoints(dispatcher_of(request).job(jid))
+    return checkpoint_views.checkpoints(dispatcher_of(request).job(jid))
 
 
 @router.get("/jobs/{jid}/checkpoints/config")
 def checkpoint_config(request: Request, jid: Jid) -> dict[str, Any]:
-    return views.checkpoint_config(dispatcher_of(request).job(jid))
+    return checkpoint_views.checkpoint_config(dispatcher_of(request).job(jid))
 
 
 @router.get("/jobs/{jid}/checkpoints/details/{checkpoint_id}")
@@ -170,7 +170,7 @@ def checkpoint(request: Request, jid: Jid, checkpoint_id: int) -> dict[str, Any]
     report = dispatcher_of(request).job(jid)
     for own in report["checkpoints"]["history"]:
         if own["id"] == checkpoint_id:
-            return views.checkpoint(own, report)
+            return checkpoint_views.checkpoint(own, report)
     raise NoSuchThing(f"There is no checkpoint {checkpoint_id} among the newest of job {jid}.")
 
 
@@ -200,7 +200,7 @@ def stop(
 
 @router.get("/jobs/{jid}/savepoints/{trigger_id}")
 def savepoint_status(request: Request, jid: Jid, trigger_id: TriggerId) -> dict[str, Any]:
-    return views.trigger(dispatcher_of(request).answer(jid, trigger_id))
+    return checkpoint_views.trigger(dispatcher_of(request).answer(jid, trigger_id))
 
 
 # --- vertices ------------------------------------------------------------------------------------
