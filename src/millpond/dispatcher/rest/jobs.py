@@ -63,6 +63,27 @@ def jobs_overview(request: Request) -> dict[str, Any]:
     return {"jobs": [views.job_overview(own, now) for own in dispatcher_of(request).jobs()]}
 
 
+@router.get("/jobs/metrics")
+def metrics_of_jobs(
+    request: Request,
+    get: Annotated[str | None, Query(description="names")] = None,
+    agg: Annotated[str | None, Query(description="min, max, sum, avg")] = None,
+    chosen: Annotated[str | None, Query(alias="jobs", description="ids")] = None,
+) -> list[dict[str, Any]]:
+    """Metrics of all jobs, or of some, taken together."""
+    values: dict[str, list[float]] = {}
+    ids = _words(chosen)
+    for own in dispatcher_of(request).jobs():
+        if ids is None or own["jid"] in ids:
+            for name, value in views.job_metrics(own, now_ms()).items():
+                values.setdefault(name, []).append(float(value))
+    return views.aggregated(values, _words(get), _words(agg))
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else text.split(",")
+
+
 # --- one job -------------------------------------------------------------------------------------
 
 
@@ -88,6 +109,12 @@ def cancel(
 @router.get("/jobs/{jid}/status")
 def status(request: Request, jid: Jid) -> dict[str, Any]:
     return {"status": dispatcher_of(request).job(jid)["state"]}
+
+
+@router.get("/jobs/{jid}/execution-result")
+def execution_result(request: Request, jid: Jid) -> dict[str, Any]:
+    """How a job has ended, if it has."""
+    return views.execution_result(dispatcher_of(request).job(jid))
 
 
 @router.get("/jobs/{jid}/plan")
@@ -130,7 +157,7 @@ def job_metrics(
 ) -> list[dict[str, Any]]:
     """Names of metrics, or with `get` their values."""
     values = views.job_metrics(dispatcher_of(request).job(jid), now_ms())
-    return views.as_metrics(values, None if get is None else get.split(","))
+    return views.as_metrics(values, _words(get))
 
 
 @router.get("/jobs/{jid}/report")
@@ -236,12 +263,36 @@ def watermarks(request: Request, jid: Jid, vid: Vid) -> list[dict[str, Any]]:
 
 
 @router.get("/jobs/{jid}/vertices/{vid}/metrics")
-@router.get("/jobs/{jid}/vertices/{vid}/subtasks/metrics", include_in_schema=False)
 def vertex_metrics(
     request: Request, jid: Jid, vid: Vid, get: Annotated[str | None, Query()] = None
 ) -> list[dict[str, Any]]:
     values = views.vertex_metrics(_vertex(request, jid, vid)[0])
-    return views.as_metrics(values, None if get is None else get.split(","))
+    return views.as_metrics(values, _words(get))
+
+
+@router.get("/jobs/{jid}/vertices/{vid}/subtasks/metrics")
+def metrics_of_subtasks(
+    request: Request,
+    jid: Jid,
+    vid: Vid,
+    get: Annotated[str | None, Query(description="names")] = None,
+    agg: Annotated[str | None, Query(description="min, max, sum, avg")] = None,
+    subtasks: Annotated[str | None, Query(pattern="^[0-9]{1,5}([,-][0-9]{1,5})*$")] = None,
+) -> list[dict[str, Any]]:
+    """Metrics of a vertex's subtasks, or of some (0,2-4), taken together."""
+    values = views.subtask_metrics(_vertex(request, jid, vid)[0], _numbers(subtasks))
+    return views.aggregated(values, _words(get), _words(agg))
+
+
+def _numbers(text: str | None) -> set[int] | None:
+    """Of 0,2-4."""
+    if text is None:
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int((last or first).rpartition("-")[2]) + 1))
+    return found
 
 
 # --- queryable state -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from millpond import __version__
@@ -352,6 +353,55 @@ def as_metrics(values: dict[str, Any], wanted: list[str] | None) -> list[Json]:
     if wanted is None:
         return [{"id": name} for name in sorted(values)]
     return [{"id": name, "value": str(values[name])} for name in wanted if name in values]
+
+
+def subtask_metrics(vertex: Json, chosen: set[int] | None) -> dict[str, list[float]]:
+    """By name, the values of the subtasks (of those chosen)."""
+    values: dict[str, list[float]] = {}
+    for own in vertex["subtasks"]:
+        if chosen is None or own["subtask"] in chosen:
+            for name, value in _task_metrics(own, vertex).items():
+                values.setdefault(name, []).append(float(value))
+    return values
+
+
+def aggregated(
+    values: dict[str, list[float]], wanted: list[str] | None, modes: list[str] | None
+) -> list[Json]:
+    """What Flink answers for metrics of many at once: names only without `get`."""
+    if wanted is None:
+        return [{"id": name} for name in sorted(values)]
+    how: dict[str, Callable[[list[float]], float]] = {
+        "min": min,
+        "max": max,
+        "sum": sum,
+        "avg": lambda own: sum(own) / len(own),
+    }
+    chosen = [mode for mode in modes or how if mode in how]
+    return [
+        {"id": name} | {mode: float(how[mode](values[name])) for mode in chosen}
+        for name in wanted
+        if values.get(name)
+    ]
+
+
+def execution_result(report: Report) -> Json:
+    if report["state"] not in ENDED:
+        return {"status": {"id": "IN_PROGRESS"}}
+    newest = report["exceptions"][-1] if report["exceptions"] else None
+    result: Json = {
+        "id": report["jid"],
+        "application-status": {"FINISHED": "SUCCEEDED"}.get(report["state"], report["state"]),
+        "accumulator-results": {},
+        "net-runtime": duration_ms(report, report["end-time"]),
+    }
+    if report["state"] == "FAILED" and newest is not None:
+        result["failure-cause"] = {
+            "class": newest["exceptionName"],
+            "stack-trace": newest["stacktrace"],
+            "serialized-throwable": None,
+        }
+    return {"status": {"id": "COMPLETED"}, "job-execution-result": result}
 
 
 # --- the cluster ---------------------------------------------------------------------------------
