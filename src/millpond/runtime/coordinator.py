@@ -191,7 +191,7 @@ class Coordinator:
         self._recover_output(self._last_epoch)
         done = self._statistics.batch_is_committed()
         if done is not None:
-            self._size.took(done.duration_ms, done.records, done.was_waiting, done.memory_share)
+            self._size.took(*done)
             self._statistics.set_credits(self._size.limit)
         if self.finished or self.stopped or self._has_savepoint:
             self._output.finish(self._last_epoch)
