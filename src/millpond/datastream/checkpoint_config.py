@@ -2,7 +2,8 @@
 
 Every Millpond batch is a checkpoint: input positions, state and output of a batch become durable
 together. So there are more checkpoints than the interval asks for; it is kept, and changes nothing,
-because output that waits for it would be late. `millpond.batch.interval-ms` is the least time between batches.
+because output that waits for it would be late. The least time between batches is
+`millpond.batch.interval-ms`.
 """
 
 from __future__ import annotations
