@@ -12,6 +12,7 @@ import pytest
 from millpond.cli.main import main
 from millpond.common import Duration, Encoder, JobStatus, Time, Types, WatermarkStrategy
 from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from millpond.datastream.state import ValueStateDescriptor
 from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.errors import SavepointError
 from millpond.savepoint import Savepoint
@@ -179,3 +180,8 @@ def test_state_is_a_spark_table(spark_environment: MakeEnvironment, tmp_path: Pa
     path = job.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
     frame = Savepoint.load(path).spark("count", "_reduce")
     assert sorted(row["key"] for row in frame.select("key").collect()) == ["a", "b"]
+    counts = frame.sparkSession.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
+    descriptor = ValueStateDescriptor("count", Types.INT())
+    made = Savepoint.new().with_state("x", descriptor, counts).write(tmp_path / "made")
+    plain = Savepoint.load(made).spark("x", "count", frame.sparkSession)
+    assert {row["key"]: row["value"] for row in plain.collect()} == {"a": 1, "b": 2}

@@ -228,9 +228,7 @@ ROCKSDB_BLOOM_BITS = Option(
 ROCKSDB_COMPRESSION = Option(
     "state.backend.rocksdb.compression", "lz4", "none, snappy, lz4 or zstd"
 )
-ROCKSDB_COMPACTION = Option(
-    "state.backend.rocksdb.compaction.style", "level", "level, universal or fifo"
-)
+ROCKSDB_COMPACTION = Option("state.backend.rocksdb.compaction.style", "level", "level or universal")
 ROCKSDB_THREADS = Option(
     "state.backend.rocksdb.thread.num", 2, "threads that write and compact in the background"
 )

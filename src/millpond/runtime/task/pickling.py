@@ -169,7 +169,9 @@ _new, _set = object.__new__, object.__setattr__
 
 
 def with_fields(python_class: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """An instance as the class is today: fields by name, new ones by default, those that are gone dropped."""
+    """An instance as the class is today: fields by name, new ones by default, those that are gone dropped.
+
+    Pickles at rest name this function: it must stay where it is."""
     made = _new(python_class)
     today = _names_today.get(python_class)
     if today is None:
