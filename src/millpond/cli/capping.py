@@ -20,6 +20,7 @@ from millpond.apps.frequency_capping import (
     load_config,
 )
 from millpond.apps.frequency_capping.control import ControlFolder
+from millpond.apps.frequency_capping.erase import erase_letters
 from millpond.apps.frequency_capping.only_orders import OnlyOrders
 from millpond.apps.frequency_capping.records import Messages
 from millpond.apps.frequency_capping.rules import RuleError, parse_rules, refuse_longer
@@ -320,8 +321,16 @@ def _remove_caps(url: str) -> int:
 
 
 def _forget(parsed: argparse.Namespace) -> int:
-    _order(parsed, _remembered(parsed), "forget", user=parsed.user)
-    print(f"User {parsed.user} is forgotten: state and Redis have nothing of them.")
+    arguments = _remembered(parsed)
+    _order(parsed, arguments, "forget", user=parsed.user)
+    ControlFolder(Path(parsed.checkpoint) / _CONTROL).erase(parsed.user)
+    config = load_config(arguments.rules) if arguments.rules else default_config()
+    user_field = config.record_format.name("user")
+    erased = erase_letters(_dead_letters(arguments), parsed.user, user_field)
+    print(
+        f"User {parsed.user} is forgotten: state and Redis have nothing of them; {erased:,} dead letters "
+        "about them were erased."
+    )
     return 0
 
 
@@ -389,7 +398,6 @@ def _order(
         time.sleep(0.05)
     if client is not None:
         client.get_job_execution_result().result()
-    control.forget(own)
     return answers
 
 
