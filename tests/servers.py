@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ class KafkaServer:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
-    def send(self, topic: str, records: list[tuple[int | None, bytes]]) -> None:
+    def send(self, topic: str, records: Iterable[tuple[int | None, bytes | None]]) -> None:
         """(partition or None, value) each."""
         from confluent_kafka import Producer
 

@@ -1,15 +1,25 @@
 """What frequency capping is to do, as plainly as possible: all views in a list, counted anew at every moment.
 
-Nothing of the app is used but the meaning of its words.
+Nothing of the app is used but the meaning of its words:
+
+- A view at time t counts from t up to, not including, t + window. One that came late counts from then on.
+- At event time T a pair is capped when at least `limit` of its views count. With a cool-down also for so long
+  after each view that made it as many, or more.
+- Rules change at a moment. One that is new, or counts other things than before, knows the views from then on.
+  One that is changed otherwise knows also the views that mattered to it at that moment.
+- Of two records of an impression the first counts.
 """
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import zoneinfo
+from dataclasses import dataclass
 from typing import Any
 
 NEVER = 1 << 62
+LONG_AGO = -NEVER
 _UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _FIELDS = {
     "ad": "da_id",
@@ -17,10 +27,46 @@ _FIELDS = {
     "campaign": "campaign_id",
     "advertiser": "advertiser_id",
 }
+Record = dict[str, Any]
+Rule = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Came:
+    """A record, and where event time was when it came."""
+
+    record: Record
+    clock: int = LONG_AGO
+
+    @property
+    def time(self) -> int:
+        return int(self.record["log_time"])
+
+    @property
+    def begins(self) -> int:
+        """When it begins to count."""
+        return max(self.time, self.clock)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Rules, and from when on they are in force. `after`: they came when event time was there already, after
+    so many records; so what happened in that very millisecond was before them."""
+
+    since: int
+    rules: list[Rule]
+    after: int | None = None
+
+    def is_later_than(self, time: int) -> bool:
+        return self.since > time or (self.after is not None and self.since == time)
 
 
 def duration(text: str) -> int:
     return int(text[:-1]) * _UNITS[text[-1]]
+
+
+def cool_down(rule: Rule) -> int:
+    return duration(rule["cool_down"]) if rule.get("cool_down") else 0
 
 
 def counts_until(time_ms: int, window: Any) -> int:
@@ -37,98 +83,130 @@ def counts_until(time_ms: int, window: Any) -> int:
     return int(datetime.datetime.combine(end, datetime.time(), zone).timestamp() * 1000)
 
 
-def matches(record: dict[str, Any], rule: dict[str, Any]) -> bool:
+def counted_by(record: Record, rule: Rule) -> str | None:
+    """For which member a rule counts a record."""
     if record.get("event", "view") != rule.get("event", "view"):
-        return False
+        return None
     for name, wanted in rule.get("where", {}).items():
         values = wanted if isinstance(wanted, list) else [wanted]
         if record.get(name) not in values:
-            return False
-    return record.get(_FIELDS.get(rule["level"], rule["level"])) is not None
+            return None
+    found = record.get(_FIELDS.get(rule["level"], rule["level"]))
+    return None if found is None else f"{rule['level']}:{found}"
 
 
-def remembered(rules: list[dict[str, Any]]) -> int:
-    """How long an impression is known: as long as any view can count, but no more than 30 days."""
-    lengths = []
-    for window in (rule["window"] for rule in rules):
+# --- rules that change -------------------------------------------------------------------------------
+
+
+def named(phase: Phase, name: str) -> Rule | None:
+    return next((rule for rule in phase.rules if rule["name"] == name), None)
+
+
+def counts_the_same(one: Rule, other: Rule) -> bool:
+    def what(rule: Rule) -> Any:
+        return rule["level"], rule.get("event", "view"), rule.get("where", {})
+
+    return bool(what(one) == what(other))
+
+
+def is_known(time: int, name: str, phases: list[Phase]) -> bool:
+    """Whether a view of this time is known to the rule of this name, after all these phases."""
+    for before, after in itertools.pairwise(phases):
+        if after.is_later_than(time):
+            old, new = named(before, name), named(after, name)
+            if old is None or new is None or not counts_the_same(old, new):
+                return False
+            if old != new and counts_until(time, old["window"]) + cool_down(old) <= after.since:
+                return False  # it no longer mattered
+    return True
+
+
+# --- duplicates --------------------------------------------------------------------------------------
+
+
+def remembered(rules: list[Rule]) -> int:
+    """How long an impression is known: as long as any view can matter, but no more than 30 days."""
+    lengths = [0]
+    for rule in rules:
+        window = rule["window"]
         if isinstance(window, str):
-            lengths.append(NEVER if window == "lifetime" else duration(window))
+            length = NEVER if window == "lifetime" else duration(window)
         else:
-            lengths.append(_UNITS["h"] + _UNITS["d"] * (1 if window["calendar"] == "day" else 7))
+            length = _UNITS["h"] + _UNITS["d"] * (1 if window["calendar"] == "day" else 7)
+        lengths.append(length + cool_down(rule))
     return min(max(lengths), 30 * _UNITS["d"])
 
 
-def without_duplicates(
-    records: list[dict[str, Any]], rules: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    seen: dict[tuple[str, str, Any], int] = {}
+def without_duplicates(records: list[Came], phases: list[Phase]) -> list[Came]:
+    seen: dict[Any, int] = {}
     kept = []
-    for record in records:
-        event, time = record.get("event", "view"), record["log_time"]
-        name = (str(record["user_no"]), event, record.get("impression_id"))
-        if name[2] is not None and name in seen and abs(time - seen[name]) < remembered(rules):
-            continue
-        kept.append(record)
-        seen[name] = time
+    for number, came in sorted(enumerate(records), key=lambda own: (own[1].begins, own[0])):
+        record = came.record
+        phase = max(
+            i
+            for i, own in enumerate(phases)
+            if own.since < came.begins
+            or (own.since == came.begins and (own.after is None or own.after <= number))
+        )
+        name = (str(record["user_no"]), record.get("event", "view"), record.get("impression_id"))
+        if name[2] is not None and name in seen:
+            first, known = seen[name], remembered(phases[phase].rules)
+            forgotten = any(
+                first + remembered(phases[i].rules) <= phases[i + 1].since for i in range(phase)
+            )
+            if abs(came.time - first) < known and came.begins < first + known and not forgotten:
+                continue
+        kept.append(came)
+        seen[name] = came.time
     return kept
 
 
-def timeline(
-    records: list[dict[str, Any]], rule: dict[str, Any]
-) -> dict[tuple[str, str], list[tuple[int, bool]]]:
-    """(user, member) -> when the rule caps it (True) and releases it (False), in order."""
-    views: dict[tuple[str, str], list[int]] = {}
-    for record in records:
-        if matches(record, rule):
-            found = record[_FIELDS.get(rule["level"], rule["level"])]
-            place = (str(record["user_no"]), f"{rule['level']}:{found}")
-            views.setdefault(place, []).append(record["log_time"])
-    return {place: _changes(times, rule) for place, times in views.items()}
+# --- what is capped ----------------------------------------------------------------------------------
 
 
-def _changes(times: list[int], rule: dict[str, Any]) -> list[tuple[int, bool]]:
-    window, limit = rule["window"], rule["limit"]
-    cool_down = duration(rule["cool_down"]) if rule.get("cool_down") else 0
-    moments = {t for time in times for t in (time, counts_until(time, window))} - {NEVER}
-    changes: list[tuple[int, bool]] = []
-    since: int | None = None
-    while moments:
-        now = min(moments)
-        moments.remove(now)
-        count = sum(time <= now < counts_until(time, window) for time in times)
-        if since is None and count >= limit:
-            since = now
-            changes.append((now, True))
-            moments.add(since + cool_down)
-            moments.discard(now)
-        elif since is not None and count < limit and now >= since + cool_down:
-            since = None
-            changes.append((now, False))
-    return changes
+def is_capped(times: list[int], rule: Rule, now: int) -> bool:
+    """By a rule that knows views of these times, and no others."""
+
+    def count(moment: int) -> int:
+        return sum(time <= moment < counts_until(time, rule["window"]) for time in times)
+
+    if not rule.get("enabled", True):
+        return False
+    if count(now) >= rule["limit"]:
+        return True
+    return any(
+        time <= now < time + cool_down(rule) and count(time) >= rule["limit"] for time in times
+    )
 
 
-def capped_at(
-    records: list[dict[str, Any]], rules: list[dict[str, Any]], now: int
-) -> dict[str, set[str]]:
-    """User -> members that any rule caps at event time `now`; users without any are left out."""
+def capped(kept: list[Came], phases: list[Phase], now: int) -> dict[str, set[str]]:
+    """User -> members that any rule caps at event time `now`; users without any are left out. `kept` are
+    records without duplicates. `phases` are in order, and the first one is from the beginning."""
+    begun = [phase for phase in phases if phase.since <= now]
     found: dict[str, set[str]] = {}
-    records = without_duplicates(records, rules)
-    for rule in rules:
-        if rule.get("enabled", True):
-            for (user, member), changes in timeline(records, rule).items():
-                done = [capped for time, capped in changes if time <= now]
-                if done and done[-1]:
-                    found.setdefault(user, set()).add(member)
+    for rule in begun[-1].rules:
+        pairs: dict[tuple[str, str], list[int]] = {}
+        for came in (own for own in kept if own.begins <= now):
+            member = counted_by(came.record, rule)
+            if member is not None and is_known(came.time, rule["name"], begun):
+                pairs.setdefault((str(came.record["user_no"]), member), []).append(came.time)
+        for (user, member), times in pairs.items():
+            if is_capped(times, rule, now):
+                found.setdefault(user, set()).add(member)
     return found
 
 
-def interesting_times(records: list[dict[str, Any]], rules: list[dict[str, Any]]) -> list[int]:
-    """Every moment at which something may change, and those around it."""
-    moments: set[int] = set()
-    records = without_duplicates(records, rules)
-    for rule in rules:
-        for changes in timeline(records, rule).values():
-            moments.update(time for time, _ in changes)
-        moments.update(counts_until(record["log_time"], rule["window"]) for record in records)
-    moments.update(record["log_time"] for record in records)
-    return sorted({m + d for m in moments if m < NEVER for d in (-1, 0, 1)})
+def capped_at(records: list[Record], rules: list[Rule], now: int) -> dict[str, set[str]]:
+    """The same for records that came in time, and rules that never change."""
+    phases = [Phase(LONG_AGO, rules)]
+    return capped(without_duplicates([Came(record) for record in records], phases), phases, now)
+
+
+def interesting_times(records: list[Came], phases: list[Phase]) -> list[int]:
+    """Every moment at which something may change, and those before it."""
+    moments = {phase.since for phase in phases}
+    for came in records:
+        moments |= {came.time, came.begins}
+        for rule in (rule for phase in phases for rule in phase.rules):
+            moments |= {counts_until(came.time, rule["window"]), came.time + cool_down(rule)}
+    return sorted({m + d for m in moments if LONG_AGO < m < NEVER for d in (-1, 0)})

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from millpond.apps.frequency_capping.config import parse_config
-from millpond.apps.frequency_capping.pipeline import CheckMessages, read_message
-from millpond.apps.frequency_capping.rules import RuleError, changed_rules, parse_rule
+from millpond.apps.frequency_capping.pipeline import RULES_DELAY_MS, CheckMessages, ReadMessages
+from millpond.apps.frequency_capping.rulebook import changed_rules
+from millpond.apps.frequency_capping.rules import RuleError, parse_rule
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
-from millpond.testing import direct_environment
+from millpond.common import WatermarkStrategy
+from millpond.testing import MarkedSource, direct_environment
 
 GOOD = {"name": "r", "limit": 1, "window": "5d"}
 
@@ -82,15 +84,16 @@ def test_wrong_messages_are_put_aside_once_and_orders_may_not_come_by_a_topic() 
         json.dumps({"forget": "x", "user": "1"}).encode(),
         b"[" * 100_000,
         b"\xff",
+        json.dumps({"rule": GOOD, "at": "soon"}).encode(),
     ]
     environment = direct_environment({"parallelism.default": 2})
     from millpond.apps.frequency_capping.pipeline import REFUSED
 
-    checked = environment.from_collection(sent).map(read_message).process(CheckMessages())
+    checked = environment.from_collection(sent).process(ReadMessages()).process(CheckMessages())
     refused = checked.get_side_output(REFUSED).map(lambda own: ("refused", own[0]))
     found = list(checked.map(lambda m: ("rule", m)).union(refused).execute_and_collect())
     assert [m for kind, m in found if kind == "rule"] == [{"rule": GOOD}]
-    assert len([m for kind, m in found if kind == "refused"]) == 3
+    assert len([m for kind, m in found if kind == "refused"]) == 4
 
 
 def test_yaml_means_what_people_mean() -> None:
@@ -136,3 +139,21 @@ def test_wrong_file_is_refused_with_its_line(text: str, reason: str) -> None:
 
 def test_without_rules_there_is_the_one_that_counts_without_a_file() -> None:
     assert parse_config("", "x").rules[0]["limit"] == 5
+
+
+def test_message_counts_from_when_it_was_sent_unless_it_says_from_when() -> None:
+    """P2: so that both topics can be read again."""
+    environment = direct_environment()
+    sent = [
+        (json.dumps({"rule": GOOD}).encode(), 1000),
+        (json.dumps({"rule": GOOD, "at": 7}).encode(), 1000),
+        (json.dumps({"rule": GOOD}).encode(), -1),
+    ]
+    source = MarkedSource(sent, with_timestamps=True)
+    stream = environment.from_source(source, WatermarkStrategy.no_watermarks(), "messages")
+    found = list(stream.process(ReadMessages()).process(CheckMessages()).execute_and_collect())
+    assert found == [
+        {"rule": GOOD, "at": 1000 + RULES_DELAY_MS},
+        {"rule": GOOD, "at": 7},
+        {"rule": GOOD},
+    ]

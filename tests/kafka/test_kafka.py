@@ -64,6 +64,19 @@ def test_topic_is_read_from_its_beginning(
     assert [v for v in found if int(v) % 2 == 0] == ALL[::2], "in the order of their partition"
 
 
+def test_null_is_left_out_unless_it_is_asked_for(kafka: KafkaServer, topic: str) -> None:
+    class WithNulls(SimpleStringSchema):
+        takes_null = True
+
+        def deserialize(self, data: bytes | None) -> str:
+            return "null" if data is None else super().deserialize(data)
+
+    kafka.send(topic, [(0, b"a"), (0, None), (0, b"")])
+    assert read(source(kafka, topic).build()) == ["a", ""]
+    built = source(kafka, topic).set_value_only_deserializer(WithNulls()).build()
+    assert read(built) == ["a", "null", ""]
+
+
 def test_reading_begins_where_it_is_told(kafka: KafkaServer, topic: str) -> None:
     fill(kafka, topic, ALL[:6])
     time.sleep(0.05)  # the broker's clock must go on

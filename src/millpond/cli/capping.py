@@ -22,10 +22,10 @@ from millpond.apps.frequency_capping import (
 from millpond.apps.frequency_capping.control import ControlFolder
 from millpond.apps.frequency_capping.only_orders import OnlyOrders
 from millpond.apps.frequency_capping.pipeline import longest_ms
+from millpond.apps.frequency_capping.records import Messages
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.common.job_client import JobClient
-from millpond.common.serialization import ByteArraySchema
 from millpond.datastream import StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
@@ -245,6 +245,8 @@ def _explain(parsed: argparse.Namespace) -> int:
             print(f"    {_time(view)}")
     if answer["not_counted_yet"]:
         print(f"  {answer['not_counted_yet']} views wait for event time to come to them.")
+    if answer["rules_change_at"] is not None:
+        print(f"  Other rules will be in force from {_time(answer['rules_change_at'])} on.")
     return 0
 
 
@@ -352,7 +354,7 @@ def _kafka_source(option: str, place: str, begin: str) -> Source:
         .set_bootstrap_servers(servers)
         .set_topics(topic)
         .set_starting_offsets(start)
-        .set_value_only_deserializer(ByteArraySchema())
+        .set_value_only_deserializer(Messages())
         .build()
     )
 

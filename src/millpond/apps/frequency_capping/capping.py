@@ -1,14 +1,16 @@
 """Counts the views of a user, and tells when something is to be capped, and when to be released.
 
-At event time T, the watermark, a view counts if its time <= T < its expiry. A pair (rule and what it counts)
-is capped while at least `limit` of its views count, and for the cool-down. What is in Redis is a *member*, a
-level and an id; it is capped while any rule caps it: the strictest wins.
+What is capped at event time T, the watermark, depends on the views that have come and on the rules in force,
+and on nothing else: neither on the order of views nor on what was capped before. A view counts if its time
+<= T < its expiry. A pair (rule and what it counts) is capped while at least `limit` of its views count, and
+for the cool-down after each view that made it as many. What is in Redis is a *member*, a level and an id; it
+is capped while any rule caps it: the strictest wins.
 
 State per user, entry by entry (P4):
 
-    agenda   time -> what to do then: views that begin to count, pairs to look at again, SWEEP
-    views    pair -> the times of its views that count, ascending
-    capped   pair -> (since, when to look at it again)
+    agenda   time -> what to do then: views that begin to count, pairs to look at again, SWEEP, CHANGE
+    views    pair -> the times of its views that matter, ascending
+    capped   pair -> (since, when to look at it again, member)
     members  member -> the rules that cap it
     seen     event and impression -> time of its record
 """
@@ -23,22 +25,18 @@ from typing import Any
 
 from millpond.apps.frequency_capping.control import order_in
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
-from millpond.apps.frequency_capping.rules import (
-    Rule,
-    RuleError,
-    changed_rules,
-    decode_rules,
-    encode_rules,
-)
-from millpond.apps.frequency_capping.windows import DAY_MS, NEVER
+from millpond.apps.frequency_capping.rulebook import Rulebook, decode_plan, message_time
+from millpond.apps.frequency_capping.rules import Rule, RuleError
+from millpond.apps.frequency_capping.windows import NEVER
 from millpond.common import Types
+from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag, RuntimeContext
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 _ANY = Types.PICKLED_BYTE_ARRAY()  # tuples: nobody can change them, so they are kept as they are
 VIEWS = MapStateDescriptor("views", Types.STRING(), _ANY)
-CAPPED = MapStateDescriptor("capped", Types.STRING(), Types.TUPLE([Types.LONG(), Types.LONG()]))
+CAPPED = MapStateDescriptor("capped", Types.STRING(), _ANY)
 MEMBERS = MapStateDescriptor("members", Types.STRING(), _ANY)
 AGENDA = MapStateDescriptor("agenda", Types.LONG(), _ANY)
 SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
@@ -46,16 +44,17 @@ LATE = OutputTag("late")
 ANSWERS = OutputTag("answers")
 CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
 STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
-_CURRENT = "current"  # the one entry of the rules
-_SWEEP = ""  # in the agenda: remove what no longer counts
+_CURRENT = "current"  # the one entry of the rules: a RulePlan
+_SWEEP = ""  # in the agenda: remove what no longer matters
+_CHANGE = None  # in the agenda: other rules are in force from now on
 _LEAST_SWEEP_MS = 3_600_000
-_LONGEST_REMEMBERED_MS = 30 * DAY_MS
 _MOST_TIMES = 1000  # kept of a pair, or twice its limit; more views than that are enough anyway
 
 
 # User, member, CAP or UNCAP, event time, and the rule that made the difference.
 Change = tuple[str, str, str, int, str]
-View = tuple[int, str, str, "str | None"]  # time, event, ad, the whole record if it has more fields
+# Impression, time, event, ad, the whole record if it has more fields.
+View = tuple["str | None", int, str, str, "str | None"]
 
 
 class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
@@ -73,30 +72,22 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         self._counters = {n: counter(n) for n in ("late", "duplicates", "caps", "uncaps")}
         self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
         self._fields = self._format.reader().fields
-        self._text: str | None = None
-        self._rules: dict[str, Rule] = {}
-        self._remembered_ms = 0  # how long impressions are
+        self._text: str | None = ""
+        self._use(None, MIN_TIMESTAMP)
         self._changes: list[Change] = []
         self._timers: Any = None
 
     # --- views -----------------------------------------------------------------------------------
 
     def process_element(self, value: Arrival, ctx: Any) -> Iterable[Any] | None:
-        user, impression, *rest = value
-        view: View = tuple(rest)  # type: ignore[assignment]
-        self._enter(user, ctx)
         now_ms = ctx.current_watermark()
-        if impression is not None:
-            seen = f"{view[1]}\x00{impression}"  # a click has the impression of its view
-            first_ms = self._seen.get(seen)
-            if first_ms is not None and abs(view[0] - first_ms) < self._remembered_ms:
-                self._counters["duplicates"].inc()
-                return None
-            self._seen.put(seen, view[0])
+        self._enter(value[0], ctx, now_ms)
+        view: View = value[1:]
+        time_ms = view[1]
         if self._sweep_at.value() is None:
-            self._plan_sweep(max(now_ms, view[0]))
-        if view[0] > now_ms:
-            self._schedule(view[0], view)
+            self._plan_sweep(max(now_ms, time_ms))
+        if time_ms > now_ms:
+            self._schedule(time_ms, view)
             return None
         if not self._count(view, now_ms):
             self._counters["late"].inc()
@@ -104,11 +95,13 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         return self._taken()
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
-        self._enter(ctx.get_current_key(), ctx)
+        self._enter(ctx.get_current_key(), ctx, timestamp)
         work = self._agenda.get(timestamp)
         if work is None:
             return None
         self._agenda.remove(timestamp)
+        if _CHANGE in work:
+            self._judge_anew(self._changed, timestamp)
         # Views first: one that comes at the very moment of a release counts already.
         for item in work:
             if type(item) is tuple:
@@ -120,18 +113,20 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._sweep(timestamp)
         return self._taken()
 
-    def _enter(self, user: str, ctx: Any) -> None:
+    def _enter(self, user: str, ctx: Any, now_ms: int) -> None:
         self._user = user
         self._timers = ctx.timer_service()
         text = ctx.get_broadcast_state(RULES).get(_CURRENT)
-        if text is not self._text and text != self._text:
-            self._use(text)
+        is_other = text is not self._text and text != self._text
+        if is_other or not self._from_ms <= now_ms < self._until_ms:
+            self._use(text, now_ms)
 
-    def _use(self, text: str | None) -> None:
-        self._rules = decode_rules(text)
-        self._text = text
-        longest_ms = max((r.window.longest_ms for r in self._rules.values()), default=0)
-        self._remembered_ms = min(longest_ms, _LONGEST_REMEMBERED_MS)
+    def _use(self, text: str | None, now_ms: int) -> None:
+        version = decode_plan(text).version_at(now_ms)
+        self._text, self._from_ms, self._until_ms = text, version.from_ms, version.until_ms
+        self._book: Rulebook = version.book
+        self._rules = self._book.rules
+        self._changed = version.changed
 
     def _taken(self) -> list[Change] | None:
         if not self._changes:
@@ -148,8 +143,11 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._agenda.put(time_ms, (*waiting, item))
 
     def _count(self, view: View, now_ms: int) -> bool:
-        """False if no rule counts it any more, though it would have."""
-        time_ms, event, ad, more = view
+        """False if no rule has a use for it any more, though one would have had."""
+        impression, time_ms, event, ad, more = view
+        if impression is not None and self._has_seen(f"{event}\x00{impression}", time_ms, now_ms):
+            self._counters["duplicates"].inc()
+            return True
         counted = expired = False
         fields: dict[str, Any] | None = None
         for rule in self._rules.values():
@@ -163,7 +161,9 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 found = rule.id_in(fields)
                 if found is None:
                     continue
-            if rule.window.expiry(time_ms) <= now_ms:
+            if time_ms < rule.from_ms:
+                continue
+            if rule.matters_until(time_ms) <= now_ms:
                 expired = True
                 continue
             counted = True
@@ -173,53 +173,66 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._keep(rule, pair, times, now_ms)
         return counted or not expired
 
+    def _has_seen(self, impression: str, time_ms: int, now_ms: int) -> bool:
+        """Whether this is another record of an impression; it is remembered if not. (A click has the
+        impression of its view.)"""
+        first_ms, book = self._seen.get(impression), self._book
+        if (
+            first_ms is not None
+            and first_ms >= book.seen_from_ms
+            and abs(time_ms - first_ms) < book.remembered_ms
+            and now_ms < first_ms + book.remembered_ms
+        ):
+            return True
+        self._seen.put(impression, time_ms)
+        return False
+
     def _keep(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
-        """Store the times of a pair that still count, and see whether it is capped now."""
+        """Store the times of a pair that still matter, and see whether it is capped now."""
         gone = 0
-        expiry = rule.window.expiry
-        while gone < len(times) and expiry(times[gone]) <= now_ms:
+        while gone < len(times) and (
+            times[gone] < rule.from_ms or rule.matters_until(times[gone]) <= now_ms
+        ):
             gone += 1
         most = max(_MOST_TIMES, 2 * rule.limit)
         times = times[max(gone, len(times) - most) :]
         if times:
             self._views.put(pair, times)
-            if self._sweep_at.value() is None and expiry(times[-1]) < NEVER:
+            if self._sweep_at.value() is None and rule.matters_until(times[-1]) < NEVER:
                 self._plan_sweep(now_ms)
+            if self._until_ms < NEVER:
+                self._await_change(self._until_ms)
         elif self._views.contains(pair):
             self._views.remove(pair)
         self._judge(rule, pair, times, now_ms)
 
     def _judge(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
         held = self._capped.get(pair)
-        if rule.enabled and len(times) >= rule.limit:
-            since_ms = now_ms if held is None else held[0]
-            end_ms = max(rule.window.expiry(times[-rule.limit]), since_ms + rule.cool_down_ms)
+        end_ms = rule.capped_until(times)
+        if end_ms > now_ms:
             if held is None or held[1] > end_ms:
-                self._look_again(pair, since_ms, end_ms)
+                since_ms = now_ms if held is None else held[0]
+                self._look_again(pair, since_ms, end_ms, _member(rule, pair))
             if held is None:
                 self._cap(rule, pair, now_ms)
         elif held is not None:
-            end_ms = held[0] + rule.cool_down_ms
-            if not rule.enabled or now_ms >= end_ms:
-                self._release(rule.name, pair, _member(rule, pair), now_ms)
-            elif held[1] != end_ms:
-                self._look_again(pair, held[0], end_ms)
+            self._release(pair, held[2], now_ms)
 
-    def _look_again(self, pair: str, since_ms: int, time_ms: int) -> None:
-        self._capped.put(pair, (since_ms, time_ms))
+    def _look_again(self, pair: str, since_ms: int, time_ms: int, member: str) -> None:
+        self._capped.put(pair, (since_ms, time_ms, member))
         if time_ms < NEVER:
             self._schedule(time_ms, pair)
 
     def _look_at(self, pair: str, now_ms: int) -> None:
         """A pair that may be released: unless views have come since."""
         held = self._capped.get(pair)
-        rule = self._rules.get(pair.partition("\x00")[0])
+        rule = self._rules.get(_name(pair))
         if held is None or rule is None or held[1] != now_ms:
             return  # released already, or another time is in the agenda
-        self._capped.put(pair, (held[0], NEVER))
+        self._capped.put(pair, (held[0], NEVER, held[2]))
         self._keep(rule, pair, self._views.get(pair) or (), now_ms)
         if self._tells_still and self._capped.contains(pair):
-            self._changes.append((self._user, _member(rule, pair), STILL, now_ms, rule.name))
+            self._changes.append((self._user, held[2], STILL, now_ms, rule.name))
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
         member = _member(rule, pair)
@@ -229,8 +242,9 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._counters["caps"].inc()
             self._changes.append((self._user, member, CAP, now_ms, rule.name))
 
-    def _release(self, name: str, pair: str, member: str, now_ms: int) -> None:
+    def _release(self, pair: str, member: str, now_ms: int) -> None:
         self._capped.remove(pair)
+        name = _name(pair)
         rules = tuple(own for own in self._members.get(member) or () if own != name)
         if rules:
             self._members.put(member, rules)
@@ -243,7 +257,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _plan_sweep(self, now_ms: int) -> None:
         """At another time for every user, so that they do not all come at once (P5)."""
-        period_ms = max(_LEAST_SWEEP_MS, self._remembered_ms // 4)
+        period_ms = max(_LEAST_SWEEP_MS, self._book.remembered_ms // 4)
         jitter_ms = zlib.crc32(self._user.encode()) % period_ms
         time_ms = (now_ms // period_ms + 1) * period_ms + jitter_ms
         self._sweep_at.update(time_ms)
@@ -252,14 +266,14 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _sweep(self, now_ms: int) -> None:
         ages = False  # is there something that will age out?
         for pair, times in list(self._views.items()):
-            rule = self._rules.get(pair.partition("\x00")[0])
-            expiry_ms = now_ms if rule is None else rule.window.expiry(times[-1])
-            if expiry_ms <= now_ms:
+            rule = self._rules.get(_name(pair))
+            end_ms = now_ms if rule is None else rule.matters_until(times[-1])
+            if end_ms <= now_ms:
                 self._views.remove(pair)
             else:
-                ages |= expiry_ms < NEVER
+                ages |= end_ms < NEVER
         for impression, time_ms in list(self._seen.items()):
-            if time_ms + self._remembered_ms <= now_ms:
+            if time_ms + self._book.remembered_ms <= now_ms:
                 self._seen.remove(impression)
             else:
                 ages = True
@@ -271,59 +285,59 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     # --- rules -----------------------------------------------------------------------------------
 
     def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        """A message with rules (`rules.changed_rules`). One that is wrong changes nothing. Or an order."""
+        """A message with rules (`rulebook.changed_rules`). One that is wrong changes nothing. Or an order."""
         if order_in(value) is not None:
             yield from self._obey(value, ctx)
             return
-        state = ctx.get_broadcast_state(RULES)
-        before = decode_rules(state.get(_CURRENT))
+        state, now_ms = ctx.get_broadcast_state(RULES), ctx.current_watermark()
+        before = decode_plan(state.get(_CURRENT))
         try:
-            after = changed_rules(before, value)
+            at_ms, after = message_time(value), before.told(value, now_ms)
         except RuleError:
             return  # CheckMessages has told so; once, not once for every key group
-        text = encode_rules(after)
-        if text == state.get(_CURRENT):
-            return
-        state.put(_CURRENT, text)
-        self._use(text)
-        changed = {
-            name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
-        }
-        recounted = {
-            name
-            for name in changed
-            if name in before and (name not in after or _counts_others(before[name], after[name]))
-        }
-        now_ms = ctx.current_watermark()
+        state.put(_CURRENT, after.encode())
+        self._use(state.get(_CURRENT), now_ms)
+        waits = at_ms is not None and at_ms > now_ms
+        changed = self._book.differs_in(before.version_at(now_ms).book)
 
-        def count_anew(user: str, _: Any) -> None:
+        def take_notice(user: str, _: Any) -> None:
             self._user, self._timers = user, ctx.timer_service()
-            for pair, times in list(self._views.items()):
-                name = pair.partition("\x00")[0]
-                if name in recounted:
-                    self._views.remove(pair)
-                elif name in changed:
-                    self._keep(self._rules[name], pair, times, now_ms)
+            if waits:
+                self._await_change(self._until_ms)
+            else:
+                self._judge_anew(changed, now_ms)
 
-        def judge_anew(user: str, _: Any) -> None:
-            self._user, self._timers = user, ctx.timer_service()
-            for pair in list(self._capped.keys()):
-                name = pair.partition("\x00")[0]
-                if name in recounted:
-                    self._release(name, pair, _member(before[name], pair), now_ms)
-                elif name in changed and not self._views.contains(pair):
-                    self._judge(self._rules[name], pair, (), now_ms)
-
-        ctx.apply_to_keyed_state(VIEWS, count_anew)
-        ctx.apply_to_keyed_state(CAPPED, judge_anew)
+        if waits or changed:
+            ctx.apply_to_keyed_state(VIEWS, take_notice)
         yield from self._taken() or ()
+
+    def _await_change(self, time_ms: int) -> None:
+        if _CHANGE not in (self._agenda.get(time_ms) or ()):
+            self._schedule(time_ms, _CHANGE)
+
+    def _judge_anew(self, changed: Iterable[str], now_ms: int) -> None:
+        """What a user has of these rules. (What is capped has views.)"""
+        for pair, times in list(self._views.items()):
+            name = _name(pair)
+            if name not in changed:
+                continue
+            rule = self._rules.get(name)
+            if rule is not None:
+                self._keep(rule, pair, times, now_ms)
+                continue
+            self._views.remove(pair)
+            held = self._capped.get(pair)
+            if held is not None:
+                self._release(pair, held[2], now_ms)
+        if self._until_ms < NEVER and not self._views.is_empty():
+            self._await_change(self._until_ms)
 
     # --- orders ----------------------------------------------------------------------------------
 
     def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
         """See control.py. Every key group is asked; the one that has the user answers."""
         now_ms = ctx.current_watermark()
-        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT))
+        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT), now_ms)
         if "republish" in order:
             ctx.apply_to_keyed_state(MEMBERS, lambda user, _: self._republish(user, now_ms))
         elif "forget" in order:
@@ -362,21 +376,16 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _explain(self, order: dict[str, Any], now_ms: int) -> str:
         pairs = []
-        known: dict[str, tuple[int, ...]] = dict.fromkeys(self._capped.keys(), ())
-        known |= dict(self._views.items())
-        for pair, times in known.items():
+        for pair, times in self._views.items():
             name, _, found = pair.partition("\x00")
             rule = self._rules.get(name)
             if rule is None or order.get("ad") not in (None, found):
                 continue
             counting = [time_ms for time_ms in times if rule.window.expiry(time_ms) > now_ms]
             held = self._capped.get(pair)
-            released_ms = None
-            if held is not None and len(counting) >= rule.limit:
-                end_ms = rule.window.expiry(counting[-rule.limit])
-                released_ms = max(end_ms, held[0] + rule.cool_down_ms)
-            elif held is not None:
-                released_ms = held[0] + rule.cool_down_ms
+            if held is None and not counting:
+                continue
+            released_ms = None if held is None else rule.capped_until(times)
             pairs.append(
                 {
                     "rule": name,
@@ -395,12 +404,13 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 "event_time": now_ms,
                 "pairs": sorted(pairs, key=lambda own: (own["rule"], own["member"])),
                 "not_counted_yet": len(waiting),
+                "rules_change_at": self._until_ms if self._until_ms < NEVER else None,
             }
         )
 
 
-def _counts_others(before: Rule, after: Rule) -> bool:
-    return before.counts_as != after.counts_as
+def _name(pair: str) -> str:
+    return pair.partition("\x00")[0]
 
 
 def _member(rule: Rule, pair: str) -> str:

@@ -19,8 +19,15 @@ from millpond.apps.frequency_capping.capping import (
 )
 from millpond.apps.frequency_capping.config import CappingConfig
 from millpond.apps.frequency_capping.control import ControlFolder, done, is_order
-from millpond.apps.frequency_capping.records import Arrival, BadRecord, RecordFormat, shown
-from millpond.apps.frequency_capping.rules import RuleError, changed_rules, parse_rule
+from millpond.apps.frequency_capping.records import (
+    Arrival,
+    BadRecord,
+    RecordFormat,
+    load_json,
+    shown,
+)
+from millpond.apps.frequency_capping.rulebook import changed_rules, message_time
+from millpond.apps.frequency_capping.rules import RuleError, parse_rule
 from millpond.apps.frequency_capping.rules_source import RulesSource
 from millpond.common import Duration, Encoder, WatermarkStrategy
 from millpond.common.watermark_strategy import TimestampAssigner
@@ -37,6 +44,7 @@ from millpond.datastream.connectors.redis import Command, RedisSink
 
 BAD = OutputTag("bad records")
 REFUSED = OutputTag("refused rules")
+RULES_DELAY_MS = 5000  # of messages: for their way, and clocks that differ
 _IDLE = Duration.of_millis(1000)
 
 
@@ -74,7 +82,8 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     done_orders = rules.filter(is_order).uid("orders").map(done).uid("done orders")
     if job.rule_messages is not None:
         sent = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
-        rules = rules.union(sent.uid("rule messages").map(read_message).uid("read rule messages"))
+        read = sent.uid("rule messages").process(ReadMessages()).uid("read rule messages")
+        rules = rules.union(read)
     rules = rules.process(CheckMessages()).uid("check rules").name("check rules")
     changes = (
         views.key_by(lambda arrival: arrival[0])
@@ -96,13 +105,24 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     return changes
 
 
-def read_message(data: bytes) -> Any:
-    """A message that is no JSON is refused later, as it is; so is an order, which may not come this way."""
+def read_message(data: bytes, sent_ms: int | None) -> Any:
+    """A message that is no JSON is refused later, as it is; so is an order, which may not come this way. It
+    counts from when it was sent, a little later: by then it is here, live, so that it counts from the same
+    moment of event time on whenever both topics are read again. Unless it says from when."""
     try:
-        message = json.loads(data)
+        message = load_json(data)
     except (ValueError, RecursionError):
-        return shown(data)
-    return shown(data) if is_order(message) else message
+        return data
+    if not isinstance(message, dict) or is_order(message):
+        return data
+    if sent_ms is None or sent_ms < 0:  # Kafka has -1 for none
+        return message
+    return {"at": sent_ms + RULES_DELAY_MS, **message}
+
+
+class ReadMessages(ProcessFunction):
+    def process_element(self, value: bytes, ctx: Any) -> Iterable[Any]:
+        return [read_message(value, ctx.timestamp())]
 
 
 class CheckMessages(ProcessFunction):
@@ -114,6 +134,7 @@ class CheckMessages(ProcessFunction):
     def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
         if not is_order(value):
             try:
+                message_time(value)
                 changed_rules({}, value)
             except RuleError as problem:
                 self._refused.inc()
@@ -157,24 +178,32 @@ class ReadRecords(ProcessFunction):
         self._timers: Any = None
 
     def process_element(self, value: bytes | str, ctx: Any) -> Iterable[Any] | None:
-        if not value or value.isspace():
+        sent_ms = ctx.timestamp()  # of a message; a line of a file has none
+        is_empty = not value or value.isspace()
+        if is_empty and sent_ms is None:
             return None  # an empty line is nothing
         self._records.inc()
         try:
-            arrival = self._reader.read(value, self._clock(ctx))
+            if is_empty:
+                raise BadRecord("empty")
+            arrival = self._reader.read(value, self._clock(ctx, sent_ms))
         except BadRecord as problem:
             reason = str(problem)
             self._bad.inc()
             if reason not in self._reasons:
                 self._reasons[reason] = self._group.counter(f"bad: {reason}")
             self._reasons[reason].inc()
-            return [(BAD, (reason, shown(value)))]
+            return [(BAD, (reason, value))]
         if arrival is None:
             self._filtered.inc()
             return None
         return (arrival,)
 
-    def _clock(self, ctx: Any) -> int:
+    def _clock(self, ctx: Any, sent_ms: int | None) -> int:
+        """What a record's time may not be far ahead of: the time at which it was sent, as far as that is
+        known. So a message is as good or bad when it is read again."""
+        if sent_ms is not None and sent_ms > 0:  # Kafka has -1 for none
+            return sent_ms
         if self._timers is None:
             self._timers = ctx.timer_service()  # the same for all records
         return self._timers.current_processing_time()  # type: ignore[no-any-return]
@@ -210,9 +239,9 @@ def longest_ms(config: CappingConfig) -> int:
     return max((max(r.window.longest_ms, r.cool_down_ms) for r in rules), default=0)
 
 
-def dead_letter(bad: tuple[str, str]) -> str:
+def dead_letter(bad: tuple[str, bytes | str]) -> str:
     reason, record = bad
-    return json.dumps({"reason": reason, "record": record})
+    return json.dumps({"reason": reason, **shown(record)})
 
 
 def late_letter(arrival: Arrival) -> str:
@@ -223,7 +252,8 @@ def late_letter(arrival: Arrival) -> str:
 
 def refused_letter(refused: tuple[str, Any]) -> str:
     reason, message = refused
-    return json.dumps({"reason": f"rule refused: {reason}", "record": message})
+    record = shown(message) if isinstance(message, bytes) else {"record": message}
+    return json.dumps({"reason": f"rule refused: {reason}", **record})
 
 
 def _lines_sink(folder: str, prefix: str) -> FileSink:

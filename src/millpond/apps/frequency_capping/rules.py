@@ -5,18 +5,19 @@ A file of rules is YAML (config.py); `docs/guide/frequency-capping.md` describes
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from millpond.apps.frequency_capping.windows import (
+    NEVER,
     Window,
     WindowError,
     parse_duration,
     parse_window,
 )
+from millpond.common.time import MIN_TIMESTAMP
 from millpond.errors import ProgramError
 
 # Levels with short names; any other level is the name of a field.
@@ -42,7 +43,8 @@ class RuleError(ProgramError):
 
 @dataclass(frozen=True)
 class Rule:
-    """`spec` is what the user wrote; the rest is made of it."""
+    """`spec` is what the user wrote; the rest is made of it. `from_ms`: views before that are not known to it
+    (rulebook.py)."""
 
     name: str
     level: str
@@ -54,6 +56,34 @@ class Rule:
     where: tuple[tuple[str, frozenset[str]], ...]
     enabled: bool
     spec: Mapping[str, Any]
+    from_ms: int = MIN_TIMESTAMP
+
+    def matters_until(self, time_ms: int) -> int:
+        """How long a view can make a difference: while it counts, and then while something can still be
+        capped because it did."""
+        return self.window.expiry(time_ms) + self.cool_down_ms
+
+    def first_known(self, now_ms: int) -> int:
+        """The earliest time of a view that matters at `now_ms`."""
+        return self.window.first_after(now_ms - self.cool_down_ms)
+
+    def capped_until(self, times: Sequence[int]) -> int:
+        """Until when a pair is capped whose views are of these times, ascending, if no more come. What does
+        not matter any more may be left out. It is not capped if that is not in the future."""
+        limit, expiry = self.limit, self.window.expiry
+        if not self.enabled or len(times) < limit:
+            return MIN_TIMESTAMP
+        end_ms = expiry(times[-limit])
+        if self.cool_down_ms:
+            for last in range(len(times) - 1, limit - 2, -1):
+                if expiry(times[last - limit + 1]) > times[last]:  # they counted together
+                    return max(end_ms, times[last] + self.cool_down_ms)
+        return end_ms
+
+    @property
+    def longest_ms(self) -> int:
+        """How long a view can matter; NEVER if for ever."""
+        return min(NEVER, self.window.longest_ms + self.cool_down_ms)
 
     @cached_property
     def needs_fields(self) -> bool:
@@ -145,27 +175,3 @@ def parse_rules(specs: Any) -> dict[str, Rule]:
             raise RuleError(f"there are two rules with the name {rule.name!r}")
         rules[rule.name] = rule
     return rules
-
-
-def encode_rules(rules: Mapping[str, Rule]) -> str:
-    """For broadcast state: the same text for the same rules."""
-    return json.dumps([dict(rule.spec) for rule in rules.values()], sort_keys=True)
-
-
-def decode_rules(text: str | None) -> dict[str, Rule]:
-    return {} if text is None else parse_rules(json.loads(text))
-
-
-def changed_rules(rules: dict[str, Rule], message: Any) -> dict[str, Rule]:
-    """Rules after a message: {"rules": [...]} for all of them, {"rule": {...}} for one, {"delete": name}."""
-    if not isinstance(message, dict) or len(message) != 1:
-        raise RuleError('a message is {"rules": [...]}, {"rule": {...}} or {"delete": "name"}')
-    ((kind, content),) = message.items()
-    if kind == "rules":
-        return parse_rules(content)
-    if kind == "rule":
-        rule = parse_rule(content)
-        return {**rules, rule.name: rule}
-    if kind == "delete":
-        return {name: rule for name, rule in rules.items() if name != content}
-    raise RuleError(f"a message cannot have {kind!r}; it has rules, rule or delete")

@@ -9,10 +9,13 @@ from abc import ABC, abstractmethod
 from functools import lru_cache
 from typing import Any
 
+from millpond.common.time import MIN_TIMESTAMP
+
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 NEVER = 1 << 62  # of what counts for ever
 DAY_MS = _UNITS_MS["d"]
 _LONGEST_MS = 36_525 * DAY_MS
+_FAR_MS = 200_000_000_000_000  # the year 8307; calendars end in 9999
 
 
 class WindowError(ValueError):
@@ -33,7 +36,12 @@ def parse_duration(text: Any) -> int:
 
 class Window(ABC):
     @abstractmethod
-    def expiry(self, time_ms: int) -> int: ...
+    def expiry(self, time_ms: int) -> int:
+        """Of a view. It never goes back when time goes on."""
+
+    @abstractmethod
+    def first_after(self, time_ms: int) -> int:
+        """The earliest time of a view whose expiry is later than this."""
 
     @property
     @abstractmethod
@@ -50,12 +58,18 @@ class RollingWindow(Window):
     def expiry(self, time_ms: int) -> int:
         return time_ms + self.longest_ms
 
+    def first_after(self, time_ms: int) -> int:
+        return time_ms - self.longest_ms + 1
+
 
 class Lifetime(Window):
     longest_ms = NEVER
 
     def expiry(self, time_ms: int) -> int:
         return NEVER
+
+    def first_after(self, time_ms: int) -> int:
+        return MIN_TIMESTAMP
 
 
 class CalendarWindow(Window):
@@ -74,10 +88,21 @@ class CalendarWindow(Window):
         local = datetime.datetime.fromtimestamp(time_ms / 1000, self._zone)
         return self._end_of(local.date())
 
+    def first_after(self, time_ms: int) -> int:
+        if time_ms <= 0:
+            return MIN_TIMESTAMP
+        time_ms = min(time_ms, _FAR_MS)
+        day = datetime.datetime.fromtimestamp(time_ms / 1000, self._zone).date()
+        return self._midnight(self._first_day(day))
+
     def _compute_end(self, day: datetime.date) -> int:
-        start = day if self._days == 1 else day - datetime.timedelta(days=day.weekday())
-        end = start + datetime.timedelta(days=self._days)
-        midnight = datetime.datetime(end.year, end.month, end.day, tzinfo=self._zone)
+        return self._midnight(self._first_day(day) + datetime.timedelta(days=self._days))
+
+    def _first_day(self, day: datetime.date) -> datetime.date:
+        return day if self._days == 1 else day - datetime.timedelta(days=day.weekday())
+
+    def _midnight(self, day: datetime.date) -> int:
+        midnight = datetime.datetime(day.year, day.month, day.day, tzinfo=self._zone)
         return int(midnight.timestamp()) * 1000
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -70,8 +70,10 @@ class KafkaSource(Source):
     def read_many(self, arguments: Range) -> Iterator[tuple[list[Any], list[int | None] | None]]:
         topic, partition, start, end = arguments
         reader = reader_of(self._servers, self._properties, topic, partition)
+        nulls_count = getattr(self._schema, "takes_null", False)
         for messages in reader.read(start, end):
-            messages = [message for message in messages if message.value() is not None]
+            if not nulls_count:
+                messages = [message for message in messages if message.value() is not None]
             times: list[int | None] = [message.timestamp()[1] for message in messages]
             yield self._values(messages), times
 

@@ -1,0 +1,160 @@
+"""Rules in force, and those to come: which views a rule knows, and how long impressions are remembered.
+
+Rules change at a moment of event time. A rule that is new, or counts other things than before, knows the
+views from then on. One that is changed otherwise knows also the views that mattered to it at that moment.
+That is one number for each rule, `from_ms`, because of two views the later one never ages out first.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from millpond.apps.frequency_capping.rules import Rule, RuleError, parse_rule, parse_rules
+from millpond.apps.frequency_capping.windows import DAY_MS, NEVER
+from millpond.common.time import MIN_TIMESTAMP
+
+_LONGEST_REMEMBERED_MS = 30 * DAY_MS
+
+
+@dataclass(frozen=True)
+class Rulebook:
+    """Rules by name, and from when on impressions are known."""
+
+    rules: Mapping[str, Rule]
+    seen_from_ms: int = MIN_TIMESTAMP
+
+    @cached_property
+    def remembered_ms(self) -> int:
+        """How long an impression is: as long as any view can matter, but no more than 30 days."""
+        longest_ms = max((rule.longest_ms for rule in self.rules.values()), default=0)
+        return min(longest_ms, _LONGEST_REMEMBERED_MS)
+
+    def changed(self, message: Any, now_ms: int, new_from_ms: int) -> Rulebook:
+        """After a message that counts at `now_ms`. Rules that are new know views from `new_from_ms` on."""
+        rules: dict[str, Rule] = {}
+        for name, rule in changed_rules(self.rules, message).items():
+            old = self.rules.get(name)
+            if old is not None and old.spec == rule.spec:
+                rules[name] = old
+            elif old is None or old.counts_as != rule.counts_as:
+                rules[name] = replace(rule, from_ms=new_from_ms)
+            else:
+                rules[name] = replace(rule, from_ms=max(old.from_ms, old.first_known(now_ms)))
+        seen_from_ms = self.seen_from_ms
+        if now_ms > MIN_TIMESTAMP:
+            seen_from_ms = max(seen_from_ms, now_ms - self.remembered_ms + 1)
+        return Rulebook(rules, seen_from_ms)
+
+    def differs_in(self, other: Rulebook) -> frozenset[str]:
+        """Names of rules."""
+
+        def what(rule: Rule | None) -> Any:
+            return None if rule is None else (rule.spec, rule.from_ms)
+
+        names = self.rules.keys() | other.rules.keys()
+        return frozenset(n for n in names if what(self.rules.get(n)) != what(other.rules.get(n)))
+
+
+@dataclass(frozen=True)
+class Version:
+    """Rules that are in force from `from_ms` up to, not including, `until_ms`; and which of them are not as
+    they were before."""
+
+    from_ms: int
+    until_ms: int
+    book: Rulebook
+    changed: frozenset[str]
+
+
+@dataclass(frozen=True)
+class RulePlan:
+    """The rules in force, and messages to come: (time, message), in order of their time."""
+
+    book: Rulebook
+    to_come: tuple[tuple[int, Any], ...] = ()
+
+    def told(self, message: Any, now_ms: int) -> RulePlan:
+        """After a message. If it is for later it waits; else it counts now, after what happened now."""
+        at_ms = message_time(message)
+        begun = self._begun(now_ms)
+        if at_ms is not None and at_ms > now_ms:
+            changed_rules({}, message)  # raises if it is wrong
+            times = [time_ms for time_ms, _ in begun.to_come]
+            place = bisect.bisect_right(times, at_ms)
+            to_come = (*begun.to_come[:place], (at_ms, message), *begun.to_come[place:])
+            return RulePlan(begun.book, to_come)
+        new_from_ms = now_ms if now_ms == MIN_TIMESTAMP else now_ms + 1
+        return RulePlan(begun.book.changed(message, now_ms, new_from_ms), begun.to_come)
+
+    def _begun(self, now_ms: int) -> RulePlan:
+        """What was to come, and has."""
+        book, to_come = self.book, list(self.to_come)
+        while to_come and to_come[0][0] <= now_ms:
+            at_ms, message = to_come.pop(0)
+            book = book.changed(message, at_ms, at_ms)
+        return RulePlan(book, tuple(to_come))
+
+    @cached_property
+    def versions(self) -> list[Version]:
+        found: list[Version] = []
+        from_ms, plan, before = MIN_TIMESTAMP, self, self.book
+        while True:
+            until_ms = plan.to_come[0][0] if plan.to_come else NEVER
+            found.append(Version(from_ms, until_ms, plan.book, plan.book.differs_in(before)))
+            if not plan.to_come:
+                return found
+            from_ms, before = until_ms, plan.book
+            plan = plan._begun(from_ms)
+
+    def version_at(self, now_ms: int) -> Version:
+        place = bisect.bisect_right(self.versions, now_ms, key=lambda own: own.from_ms)
+        return self.versions[place - 1]
+
+    def encode(self) -> str:
+        """For broadcast state: the same text for the same rules."""
+        content = {
+            "rules": [[dict(rule.spec), rule.from_ms] for rule in self.book.rules.values()],
+            "seen_from": self.book.seen_from_ms,
+            "to_come": self.to_come,
+        }
+        return json.dumps(content, sort_keys=True)
+
+
+@lru_cache(maxsize=16)
+def decode_plan(text: str | None) -> RulePlan:
+    if text is None:
+        return RulePlan(Rulebook({}))
+    content = json.loads(text)
+    rules = [replace(parse_rule(spec), from_ms=from_ms) for spec, from_ms in content["rules"]]
+    book = Rulebook({rule.name: rule for rule in rules}, content["seen_from"])
+    return RulePlan(book, tuple((at_ms, message) for at_ms, message in content["to_come"]))
+
+
+def message_time(message: Any) -> int | None:
+    """From which event time on a message counts; None: as soon as it comes."""
+    at_ms = message.get("at") if isinstance(message, dict) else None
+    if at_ms is not None and (type(at_ms) is not int or not 0 <= at_ms < 1 << 53):
+        raise RuleError(f"at must be a time in milliseconds, not {at_ms!r}")
+    return at_ms
+
+
+def changed_rules(rules: Mapping[str, Rule], message: Any) -> dict[str, Rule]:
+    """Rules after a message: {"rules": [...]} for all of them, {"rule": {...}} for one, {"delete": name}."""
+    kinds = set(message) - {"at"} if isinstance(message, dict) else set()
+    if len(kinds) != 1:
+        raise RuleError('a message is {"rules": [...]}, {"rule": {...}} or {"delete": "name"}')
+    (kind,) = kinds
+    content = message[kind]
+    if kind == "rules":
+        return parse_rules(content)
+    if kind == "rule":
+        rule = parse_rule(content)
+        return {**rules, rule.name: rule}
+    if kind == "delete":
+        return {name: rule for name, rule in rules.items() if name != content}
+    raise RuleError(f"a message cannot have {kind!r}; it has rules, rule or delete")
