@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from millpond.apps.frequency_capping.config import parse_config
 from millpond.apps.frequency_capping.pipeline import RULES_DELAY_MS, CheckMessages, ReadMessages
 from millpond.apps.frequency_capping.rulebook import changed_rules
 from millpond.apps.frequency_capping.rules import RuleError, parse_rule
+from millpond.apps.frequency_capping.rules_source import RulesSource
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import WatermarkStrategy
 from millpond.testing import MarkedSource, direct_environment
@@ -157,3 +159,22 @@ def test_message_counts_from_when_it_was_sent_unless_it_says_from_when() -> None
         {"rule": GOOD, "at": 7},
         {"rule": GOOD},
     ]
+
+
+def test_rule_that_redis_would_forget_is_refused_whenever_it_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P7: by a topic, or in the file while the job runs."""
+    ttl_ms, longer = parse_duration("10d"), {**GOOD, "cool_down": "10d"}
+    environment = direct_environment()
+    sent = [{"rule": GOOD}, {"rule": longer}, {"rules": [{**GOOD, "window": "lifetime"}]}]
+    checked = environment.from_collection(sent).process(CheckMessages(ttl_ms))
+    assert list(checked.execute_and_collect()) == sent[:1]
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(json.dumps({"rules": [GOOD]}))
+    source = RulesSource(str(rules), str(tmp_path), ttl_ms)
+    enumerator = source.create_enumerator(1, cast(Any, None))
+    assert len(enumerator.poll(10)) == 1
+    rules.write_text(json.dumps({"rules": [longer]}))
+    assert enumerator.poll(10) == enumerator.poll(10) == []
+    assert caplog.text.count("'r' can cap for longer than --redis-ttl") == 1

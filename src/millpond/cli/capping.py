@@ -21,8 +21,8 @@ from millpond.apps.frequency_capping import (
 )
 from millpond.apps.frequency_capping.control import ControlFolder
 from millpond.apps.frequency_capping.only_orders import OnlyOrders
-from millpond.apps.frequency_capping.pipeline import longest_ms
 from millpond.apps.frequency_capping.records import Messages
+from millpond.apps.frequency_capping.rules import RuleError, parse_rules, refuse_longer
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.common.job_client import JobClient
@@ -136,10 +136,10 @@ def _redis_ttl_ms(text: str | None, config: CappingConfig) -> int | None:
         ttl_ms = parse_duration(text)
     except WindowError as problem:
         raise ProgramError(f"--redis-ttl: {problem}.") from None
-    if ttl_ms <= longest_ms(config):
-        raise ProgramError(
-            f"--redis-ttl {text}: a rule can cap for longer than that, and Redis would forget it meanwhile."
-        )
+    try:
+        refuse_longer(parse_rules(config.rules).values(), ttl_ms)
+    except RuleError as problem:
+        raise ProgramError(f"--redis-ttl {text}: {problem}.") from None
     return ttl_ms
 
 
@@ -390,5 +390,7 @@ def _report(client: JobClient, dead_letters: str) -> None:
     for name, count in sorted(metrics.items()):
         if name.startswith(prefix):
             print(f"  {name.removeprefix(prefix)}: {count:,}")
+    now_ms = int(metrics.get("cap users.currentInputWatermark", 0))
+    print(f"Redis is as of {_time(now_ms)}, in event time.")
     if counts["bad"] or counts["late"]:
         print(f"Bad and late records are in {dead_letters}.")

@@ -189,16 +189,17 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _keep(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
         """Store the times of a pair that still matter, and see whether it is capped now."""
-        gone = 0
-        while gone < len(times) and (
-            times[gone] < rule.from_ms or rule.matters_until(times[gone]) <= now_ms
-        ):
+        gone, count = 0, len(times)
+        matters_until, from_ms = rule.matters_until, rule.from_ms
+        while gone < count and (times[gone] < from_ms or matters_until(times[gone]) <= now_ms):
             gone += 1
-        most = max(_MOST_TIMES, 2 * rule.limit)
-        times = times[max(gone, len(times) - most) :]
+        if count > _MOST_TIMES:
+            gone = max(gone, count - max(_MOST_TIMES, 2 * rule.limit))
+        if gone:
+            times = times[gone:]
         if times:
             self._views.put(pair, times)
-            if self._sweep_at.value() is None and rule.matters_until(times[-1]) < NEVER:
+            if self._sweep_at.value() is None and matters_until(times[-1]) < NEVER:
                 self._plan_sweep(now_ms)
             if self._until_ms < NEVER:
                 self._await_change(self._until_ms)

@@ -27,7 +27,7 @@ from millpond.apps.frequency_capping.records import (
     shown,
 )
 from millpond.apps.frequency_capping.rulebook import changed_rules, message_time
-from millpond.apps.frequency_capping.rules import RuleError, parse_rule
+from millpond.apps.frequency_capping.rules import RuleError, refuse_longer
 from millpond.apps.frequency_capping.rules_source import RulesSource
 from millpond.common import Duration, Encoder, WatermarkStrategy
 from millpond.common.watermark_strategy import TimestampAssigner
@@ -77,14 +77,14 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
         .name("read records")
     )
     views = parsed.assign_timestamps_and_watermarks(event_time(job))
-    told = RulesSource(job.rules_path, job.control)
+    told = RulesSource(job.rules_path, job.control, job.redis_ttl_ms)
     rules = environment.from_source(told, time_of_rules(), "rules").uid("rules")
     done_orders = rules.filter(is_order).uid("orders").map(done).uid("done orders")
     if job.rule_messages is not None:
         sent = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
         read = sent.uid("rule messages").process(ReadMessages()).uid("read rule messages")
         rules = rules.union(read)
-    rules = rules.process(CheckMessages()).uid("check rules").name("check rules")
+    rules = rules.process(CheckMessages(job.redis_ttl_ms)).uid("check rules").name("check rules")
     changes = (
         views.key_by(lambda arrival: arrival[0])
         .connect(rules.broadcast(RULES))
@@ -126,7 +126,10 @@ class ReadMessages(ProcessFunction):
 
 
 class CheckMessages(ProcessFunction):
-    """Puts messages aside that are no rules, once for all."""
+    """Puts messages aside that are no rules, once for all; and rules that Redis would forget too early."""
+
+    def __init__(self, redis_ttl_ms: int | None = None) -> None:
+        self._redis_ttl_ms = redis_ttl_ms
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._refused = runtime_context.get_metrics_group().counter("refused")
@@ -135,7 +138,7 @@ class CheckMessages(ProcessFunction):
         if not is_order(value):
             try:
                 message_time(value)
-                changed_rules({}, value)
+                refuse_longer(changed_rules({}, value).values(), self._redis_ttl_ms)
             except RuleError as problem:
                 self._refused.inc()
                 return [(REFUSED, (str(problem), value))]
@@ -231,12 +234,6 @@ class RedisCommands:
 
 def redis_key(user: str) -> str:
     return f"cap:{{{user}}}"
-
-
-def longest_ms(config: CappingConfig) -> int:
-    """How long something can stay capped without a further view; NEVER if for ever."""
-    rules = [parse_rule(spec) for spec in config.rules]
-    return max((max(r.window.longest_ms, r.cool_down_ms) for r in rules), default=0)
 
 
 def dead_letter(bad: tuple[str, bytes | str]) -> str:

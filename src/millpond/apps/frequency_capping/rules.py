@@ -5,7 +5,7 @@ A file of rules is YAML (config.py); `docs/guide/frequency-capping.md` describes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,10 +58,12 @@ class Rule:
     spec: Mapping[str, Any]
     from_ms: int = MIN_TIMESTAMP
 
-    def matters_until(self, time_ms: int) -> int:
-        """How long a view can make a difference: while it counts, and then while something can still be
-        capped because it did."""
-        return self.window.expiry(time_ms) + self.cool_down_ms
+    @cached_property
+    def matters_until(self) -> Callable[[int], int]:
+        """How long a view of a time can make a difference: while it counts, and then while something can
+        still be capped because it did."""
+        expiry, cool_down_ms = self.window.expiry, self.cool_down_ms
+        return (lambda time_ms: expiry(time_ms) + cool_down_ms) if cool_down_ms else expiry
 
     def first_known(self, now_ms: int) -> int:
         """The earliest time of a view that matters at `now_ms`."""
@@ -175,3 +177,12 @@ def parse_rules(specs: Any) -> dict[str, Rule]:
             raise RuleError(f"there are two rules with the name {rule.name!r}")
         rules[rule.name] = rule
     return rules
+
+
+def refuse_longer(rules: Iterable[Rule], ttl_ms: int | None) -> None:
+    """Raise RuleError if Redis, which forgets after `ttl_ms`, could forget what one of them still caps."""
+    for rule in rules:
+        if ttl_ms is not None and max(rule.window.longest_ms, rule.cool_down_ms) >= ttl_ms:
+            raise RuleError(
+                f"rule {rule.name!r} can cap for longer than --redis-ttl, and Redis would forget it meanwhile"
+            )

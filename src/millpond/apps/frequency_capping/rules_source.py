@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from millpond.apps.frequency_capping.config import default_config, load_config
+from millpond.apps.frequency_capping.config import CappingConfig, default_config, load_config
 from millpond.apps.frequency_capping.control import ControlFolder
-from millpond.apps.frequency_capping.rules import RuleError
+from millpond.apps.frequency_capping.rules import RuleError, parse_rules, refuse_longer
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.datastream.functions import RuntimeContext
 
@@ -20,17 +20,19 @@ _log = logging.getLogger(__name__)
 
 
 class RulesSource(Source):
-    """`path`: of the file; None for the rules that count without one. `control`: the folder for orders."""
+    """`path`: of the file; None for the rules that count without one. `control`: the folder for orders.
+    `redis_ttl_ms`: longer rules are refused."""
 
     bounded = False
     endless = True
 
-    def __init__(self, path: str | None, control: str) -> None:
+    def __init__(self, path: str | None, control: str, redis_ttl_ms: int | None = None) -> None:
         self._path = path
         self._control = control
+        self._redis_ttl_ms = redis_ttl_ms
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
-        return _RulesEnumerator(self._path, ControlFolder(self._control))
+        return _RulesEnumerator(self._path, ControlFolder(self._control), self._redis_ttl_ms)
 
     def read(self, arguments: str) -> Iterator[tuple[Any, int | None]]:
         yield json.loads(arguments), None
@@ -39,8 +41,9 @@ class RulesSource(Source):
 class _RulesEnumerator(SplitEnumerator):
     """The position is what was handed out last: rules, and the name of an order."""
 
-    def __init__(self, path: str | None, control: ControlFolder) -> None:
+    def __init__(self, path: str | None, control: ControlFolder, redis_ttl_ms: int | None) -> None:
         super().__init__()
+        self._redis_ttl_ms = redis_ttl_ms
         self._path = path
         self._control = control
         self._order = ""
@@ -60,6 +63,7 @@ class _RulesEnumerator(SplitEnumerator):
     def _new_rules(self) -> list[SplitWork]:
         try:
             config = default_config() if self._path is None else load_config(self._path)
+            self._check_length(config)
         except RuleError as problem:
             if self._current is None:
                 raise
@@ -73,6 +77,12 @@ class _RulesEnumerator(SplitEnumerator):
             return []
         self._current = text
         return [SplitWork(0, text)]
+
+    def _check_length(self, config: CappingConfig) -> None:
+        try:
+            refuse_longer(parse_rules(config.rules).values(), self._redis_ttl_ms)
+        except RuleError as problem:
+            raise RuleError(f"{self._path}: {problem}.") from None
 
     def position(self) -> tuple[str | None, str]:
         return self._current, self._order
