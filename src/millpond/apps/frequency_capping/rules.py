@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from millpond.apps.frequency_capping.windows import (
@@ -30,6 +30,7 @@ LEVELS = {
 DEFAULT_RULES: list[dict[str, Any]] = [
     {"name": "default", "level": "ad", "limit": 5, "window": "5d"},
 ]
+_MOST_TIMES = 1000
 _KEYS = {"name", "level", "event", "limit", "window", "cool_down", "where", "enabled"}
 
 
@@ -99,6 +100,17 @@ class Rule:
                 return None
         found = fields.get(self.field)
         return None if found is None or found == "" else text_of(found)
+
+    @cached_property
+    def pair_of(self) -> Callable[[str], str]:
+        """The name of what the rule counts: mostly the same object for an id, so that users share it."""
+        name = self.name
+        return lru_cache(maxsize=1 << 16)(lambda found: f"{name}\x00{found}")
+
+    @cached_property
+    def most_times(self) -> int:
+        """So many views of a pair are kept; more are enough anyway."""
+        return max(_MOST_TIMES, 2 * self.limit)
 
     @cached_property
     def counts_as(self) -> tuple[Any, ...]:
