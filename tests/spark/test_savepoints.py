@@ -11,7 +11,12 @@ import pytest
 
 from millpond.cli.main import main
 from millpond.common import Duration, Encoder, JobStatus, Time, Types, WatermarkStrategy
-from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from millpond.datastream.connectors.file_system import (
+    FileSink,
+    FileSource,
+    RollingPolicy,
+    StreamFormat,
+)
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.errors import SavepointError
@@ -62,7 +67,9 @@ class Words:
             hours.map(lambda pair: f"{pair[0]} {pair[1]} in its hour", Types.STRING())
         )
         encoder = Encoder.simple_string_encoder()
-        lines.sink_to(FileSink.for_row_format(str(self.out(number)), encoder).build())
+        at_once = RollingPolicy.on_checkpoint_rolling_policy()
+        sink = FileSink.for_row_format(str(self.out(number)), encoder).with_rolling_policy(at_once)
+        lines.sink_to(sink.build())
         return environment.execute_async("words")
 
     def out(self, number: int) -> Path:
