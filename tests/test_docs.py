@@ -13,6 +13,7 @@ import pytest
 from millpond.apps.frequency_capping.config import parse_config
 from millpond.cli.main import build_parser
 from millpond.testing import direct_environment
+from tests.test_examples import OUTPUT
 
 ROOT = Path(__file__).parent.parent
 
@@ -78,6 +79,15 @@ def test_guide_to_flow_control_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (output,) = blocks("docs/guide/flow-control.md", "")
     exec(compile(code, "docs/guide/flow-control.md", "exec"), names)
     assert capsys.readouterr().out == output
+
+
+def test_guide_to_queryable_state_shows_the_example_and_what_it_prints() -> None:
+    """The example runs in test_examples.py."""
+    page, example = "docs/guide/queryable-state.md", "queryable_state.py"
+    code = blocks(page, "python")
+    program = (ROOT / "examples" / example).read_text()
+    assert len(code) == 3 and all(block in program for block in code)
+    assert blocks(page, "")[0].splitlines() == OUTPUT[example]
 
 
 @pytest.mark.parametrize(
