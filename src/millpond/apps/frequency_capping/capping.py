@@ -239,22 +239,25 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _counted_by(
         self, time_ms: int, event: str, ad: str, more: str | None
-    ) -> Iterator[tuple[Rule, str]]:
+    ) -> list[tuple[Rule, str]]:
         """The rules that count a view, and what for."""
+        counted: list[tuple[Rule, str]] = []
         fields: dict[str, Any] | None = None
-        for rule in self._rules.values():
-            if rule.event != event:
+        for rule in self._book.by_event.get(event, ()):
+            if time_ms < rule.from_ms:
                 continue
-            found: str | None = ad
-            if rule.needs_fields:
-                if fields is None:
-                    known = {"user_no": self._user, "log_time": time_ms, "event": event}
-                    fields = known | self._fields(ad, more)
-                found = rule.id_in(fields)
-                if found is None:
-                    continue
-            if time_ms >= rule.from_ms:
-                yield rule, found
+            if not rule.needs_fields:
+                counted.append((rule, ad))
+                continue
+            if fields is None:
+                fields = self._fields(ad, more)
+                if more is None:
+                    fields |= {"user_no": self._user, "log_time": time_ms}
+                fields.setdefault("event", event)
+            found = rule.id_in(fields)
+            if found is not None:
+                counted.append((rule, found))
+        return counted
 
     def _count(self, view: View, now_ms: int) -> bool:
         """False if no rule has a use for it any more, though one would have had."""

@@ -36,6 +36,13 @@ class Rulebook:
         return min(longest_ms, _LONGEST_REMEMBERED_MS)
 
     @cached_property
+    def by_event(self) -> dict[str, list[Rule]]:
+        found: dict[str, list[Rule]] = {}
+        for rule in self.rules.values():
+            found.setdefault(rule.event, []).append(rule)
+        return found
+
+    @cached_property
     def sweep_every_ms(self) -> int:
         """How long what does not matter any more may stay."""
         shortest_ms = min((rule.longest_ms for rule in self.rules.values()), default=0)

@@ -96,10 +96,13 @@ class Rule:
     def id_in(self, fields: Mapping[str, Any]) -> str | None:
         """What the rule counts a view with these fields for; None if it does not count it."""
         for name, values in self.where:
-            if text_of(fields.get(name)) not in values:
+            value = fields.get(name)
+            if (value if type(value) is str else text_of(value)) not in values:
                 return None
         found = fields.get(self.field)
-        return None if found is None or found == "" else text_of(found)
+        if type(found) is str:
+            return found or None
+        return None if found is None else text_of(found)
 
     @cached_property
     def pair_of(self) -> Callable[[str], str]:
