@@ -23,6 +23,7 @@ timer. Those that are further ahead wait in the agenda. At the end of a stretch 
 from __future__ import annotations
 
 import bisect
+import copy
 import json
 import zlib
 from collections.abc import Iterable, Iterator
@@ -31,7 +32,7 @@ from typing import Any
 from millpond.apps.frequency_capping.control import order_in
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
 from millpond.apps.frequency_capping.rulebook import Rulebook, decode_plan, message_time
-from millpond.apps.frequency_capping.rules import Rule, RuleError
+from millpond.apps.frequency_capping.rules import Rule, RuleError, TimesToLive
 from millpond.apps.frequency_capping.times import (
     count,
     first,
@@ -43,10 +44,11 @@ from millpond.apps.frequency_capping.times import (
     without_time,
 )
 from millpond.apps.frequency_capping.windows import NEVER
-from millpond.common import Types
+from millpond.common import Duration, Types
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag, RuntimeContext
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from millpond.datastream.state_ttl import StateTtlConfig
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 _ANY = Types.PICKLED_BYTE_ARRAY()  # tuples: nobody can change them, so they are kept as they are
@@ -72,16 +74,22 @@ View = tuple["str | None", int, str, str, "str | None"]
 
 
 class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
+    """`lives.state_ms`: behind all that is removed in time, state has an event-time TTL (P4)."""
+
     def __init__(
-        self, record_format: RecordFormat | None = None, tells_still: bool = False
+        self, record_format: RecordFormat | None = None, lives: TimesToLive | None = None
     ) -> None:
         self._format = record_format or RecordFormat()
-        self._tells_still = tells_still
+        self._lives = lives or TimesToLive()
+        self._tells_still = self._lives.redis_ms is not None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         state = runtime_context.get_map_state
-        self._agenda, self._views, self._capped = state(AGENDA), state(VIEWS), state(CAPPED)
-        self._members, self._seen = state(MEMBERS), state(SEEN)
+        self._agenda = state(AGENDA)
+        kept = [
+            state(with_ttl(own, self._lives.state_ms)) for own in (VIEWS, CAPPED, MEMBERS, SEEN)
+        ]
+        self._views, self._capped, self._members, self._seen = kept
         counter = runtime_context.get_metrics_group().counter
         self._counters = {n: counter(n) for n in ("late", "duplicates", "caps", "uncaps")}
         self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
@@ -350,8 +358,12 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         if held is not None:
             self._capped.put(pair, (held[0], NEVER, held[2]))
         self._keep(rule, pair, unpack(self._views.get(pair)), now_ms)
-        if self._tells_still and held is not None and self._capped.contains(pair):
+        if held is None or not self._capped.contains(pair):
+            return
+        if self._tells_still:
             self._changes.append((self._user, held[2], STILL, now_ms, rule.name))
+        if self._lives.state_ms is not None:
+            self._members.put(held[2], self._members.get(held[2]))  # as young as what it is about
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
         member = _member(rule, pair)
@@ -533,6 +545,16 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 "rules_change_at": self._until_ms if self._until_ms < NEVER else None,
             }
         )
+
+
+def with_ttl(descriptor: MapStateDescriptor, ttl_ms: int | None) -> MapStateDescriptor:
+    """The same state, whose entries expire."""
+    if ttl_ms is None:
+        return descriptor
+    copied = copy.copy(descriptor)
+    ttl = StateTtlConfig.new_builder(Duration.of_millis(ttl_ms)).use_event_time().build()
+    copied.enable_time_to_live(ttl)
+    return copied
 
 
 def _name(pair: str) -> str:
