@@ -30,7 +30,6 @@ _ASYNC = "asynchronous functions are not there yet: use map or process"
 _BACKENDS = "set state.backend.type to hashmap, rocksdb, memory or a class of your own"
 _STORAGE = "set execution.checkpointing.dir"
 _FORMATS = "it is in millpond.datastream.formats.json, csv and avro"
-_AVRO_FILES = "files of Avro records are not there yet: use AvroParquetReaders and -Writers"
 _OTHER_FORMAT = "this format is not there yet: use Parquet"
 _CONNECTOR = "this connector is not there yet: use a file, a collection or a SourceFunction"
 _FILES = (
@@ -55,10 +54,6 @@ _FORMAT_NAMES = [
     f"{kind}Row{way}Schema"
     for kind in ("Json", "Csv", "Avro")
     for way in ("Deserialization", "Serialization")
-]
-_AVRO_NAMES = [
-    "AvroBulkWriters",
-    "AvroInputFormat",
 ]
 _FILE_NAMES = [
     "BucketAssigner",
@@ -90,7 +85,6 @@ MISSING_NAMES = {
     "millpond.common": _COMMON,
     "millpond.datastream": _DATASTREAM,
     "millpond.datastream.connectors.file_system": dict.fromkeys(_FILE_NAMES, _FILES),
-    "millpond.datastream.formats.avro": dict.fromkeys(_AVRO_NAMES, _AVRO_FILES),
     "millpond.datastream.connectors.kafka": {
         "FlinkKafkaConsumer": "use KafkaSource",
         "FlinkKafkaProducer": "use KafkaSink",
@@ -175,7 +169,6 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
     "StreamExecutionEnvironment": {
         "add_classpaths": _FLINK_ONLY,
         "add_python_archive": "install the packages on the workers or use add_python_file",
-        "create_input": "use read_text_file or from_source",
         "enable_changelog_state_backend": "state is kept in a change log already: leave it out",
         "is_changelog_state_backend_enabled": "state is always kept in a change log",
         "get_buffer_timeout": _FLINK_ONLY,

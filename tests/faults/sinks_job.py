@@ -16,7 +16,7 @@ from millpond.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from millpond.datastream.formats.parquet import ParquetBulkWriters
 from millpond.testing import CUT, MarkedSource
 
-BATCHES, RECORDS = 6, 20
+BATCHES, RECORDS = 5, 20
 PART_BYTES = 700  # some batches of lines
 TYPE = Types.ROW_NAMED(["id", "text"], [Types.INT(), Types.STRING()])
 VALUES = [(number, f"record {number}") for number in range(BATCHES * RECORDS)]

@@ -11,7 +11,13 @@ import pytest
 
 from millpond.cli.main import main
 from millpond.common import Duration, Encoder, JobStatus, Time, Types, WatermarkStrategy
-from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from millpond.datastream.connectors.file_system import (
+    FileSink,
+    FileSource,
+    RollingPolicy,
+    StreamFormat,
+)
+from millpond.datastream.state import ValueStateDescriptor
 from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.errors import SavepointError
 from millpond.savepoint import Savepoint
@@ -61,7 +67,9 @@ class Words:
             hours.map(lambda pair: f"{pair[0]} {pair[1]} in its hour", Types.STRING())
         )
         encoder = Encoder.simple_string_encoder()
-        lines.sink_to(FileSink.for_row_format(str(self.out(number)), encoder).build())
+        at_once = RollingPolicy.on_checkpoint_rolling_policy()
+        sink = FileSink.for_row_format(str(self.out(number)), encoder).with_rolling_policy(at_once)
+        lines.sink_to(sink.build())
         return environment.execute_async("words")
 
     def out(self, number: int) -> Path:
@@ -179,3 +187,8 @@ def test_state_is_a_spark_table(spark_environment: MakeEnvironment, tmp_path: Pa
     path = job.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
     frame = Savepoint.load(path).spark("count", "_reduce")
     assert sorted(row["key"] for row in frame.select("key").collect()) == ["a", "b"]
+    counts = frame.sparkSession.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
+    descriptor = ValueStateDescriptor("count", Types.INT())
+    made = Savepoint.new().with_state("x", descriptor, counts).write(tmp_path / "made")
+    plain = Savepoint.load(made).spark("x", "count", frame.sparkSession)
+    assert {row["key"]: row["value"] for row in plain.collect()} == {"a": 1, "b": 2}

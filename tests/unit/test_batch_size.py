@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -94,6 +95,31 @@ def test_limit_is_within_bounds_whatever_happens(maximum: int, batches: list[Any
             assert sizer.limit <= max(1, before * 3 // 4)
         elif not was_full:
             assert sizer.limit <= before
+
+
+def test_start_of_processes_says_nothing_about_records() -> None:
+    sizer = BatchSizer(10_000_000, 1000)
+    sizer.took(8000, 50_000, was_full=True, is_first=True)
+    assert sizer.limit == 50_000
+    sizer.took(20_000, 50_000, was_full=True, is_first=True)
+    assert sizer.limit == 12_500, "that is too long even so"
+
+
+def test_good_size_is_found_soon() -> None:
+    """Most of a batch is fixed cost, and how long it takes is partly chance."""
+    chance = Random(1)
+    sizer = BatchSizer(10_000_000, 1500, first=1000)
+    for _ in range(10):
+        duration_ms = (650 + sizer.limit / 1000) * chance.uniform(0.8, 1.2)
+        sizer.took(duration_ms, sizer.limit, was_full=True)
+    assert 400_000 < sizer.limit < 1_300_000
+
+
+def test_source_whose_splits_are_uneven_gets_more() -> None:
+    """Each split gets its share of the limit; if one has all, a batch is never as large as the limit."""
+    sizer = BatchSizer(10_000_000, 5000)
+    sizer.took(1000, 5_000, was_full=True)
+    assert sizer.limit > 200_000
 
 
 def test_memory_pressure_makes_batches_smaller_though_they_are_fast() -> None:

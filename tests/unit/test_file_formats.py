@@ -20,8 +20,7 @@ from millpond.datastream.connectors.file_system import (
     FileSource,
     RollingPolicy,
 )
-from millpond.datastream.formats import parquet as parquet_format
-from millpond.datastream.formats.avro import AvroSchema
+from millpond.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema
 from millpond.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from millpond.datastream.formats.parquet import (
     AvroParquetReaders,
@@ -74,13 +73,13 @@ def test_row_groups_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = str(tmp_path / "a")
     make_file(tmp_path / "a", 100, group=50)
     opened: list[int] = []
-    begin = parquet_format._OpenFile._from
+    begin = ParquetColumnarRowInputFormat._from
 
-    def noted(self: Any, start: int, columns: Any) -> Any:
+    def noted(self: Any, path: str, start: int) -> Any:
         opened.append(start)
-        return begin(self, start, columns)
+        return begin(self, path, start)
 
-    monkeypatch.setattr(parquet_format._OpenFile, "_from", noted)
+    monkeypatch.setattr(ParquetColumnarRowInputFormat, "_from", noted)
     own = source(tmp_path)
     read = [v.n for at in range(0, 100, 20) for v, _ in own.read((path, at, at + 20))]
     assert read == list(range(100))
@@ -247,6 +246,32 @@ def test_avro_records_in_parquet(tmp_path: Path) -> None:
     columns = AvroParquetReaders.for_generic_record(schema)
     built = FileSource.for_record_stream_format(columns, str(tmp_path)).build()
     assert read(built) == [record]
+
+
+def test_avro_files(tmp_path: Path) -> None:
+    """Blocks of small files are joined; a reader's schema may have more fields."""
+    text = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}%s]}'
+    schema = AvroSchema.parse_string(text % "")
+    environment = direct_environment()
+    records = [item for n in range(5) for item in ({"id": n}, CUT)]
+    stream = environment._source(MarkedSource(records), "records", None)
+    writers = AvroBulkWriters.for_generic_record(schema)
+    stream.sink_to(FileSink.for_bulk_format(str(tmp_path), writers).build())
+    environment.execute()
+    (path,) = tmp_path.iterdir()
+    newer = AvroSchema.parse_string(text % ', {"name": "s", "type": "string", "default": "x"}')
+    environment = direct_environment({"millpond.batch.max-records": 2})
+    found = environment.create_input(AvroInputFormat(str(tmp_path), newer)).execute_and_collect()
+    assert list(found) == [{"id": n, "s": "x"} for n in range(5)]
+    with pytest.raises(UserFunctionError, match="'wrong'"):
+        write(tmp_path, writers, [{"id": 1}, {"id": "wrong"}])
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(JobExecutionError, match="cannot be read"):
+        list(
+            direct_environment()
+            .create_input(AvroInputFormat(str(path), newer))
+            .execute_and_collect()
+        )
 
 
 def test_settings_without_effect_are_refused() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
-from millpond.common import Encoder, Types
+from millpond.common import Duration, Encoder, Types
 from millpond.datastream.connectors import Epoch
 from millpond.datastream.connectors.file_parts import PartFiles, Piece, full_parts
 from millpond.datastream.connectors.file_system import (
@@ -22,11 +25,22 @@ from millpond.datastream.formats.json import (
     JsonRowDeserializationSchema,
     JsonRowSerializationSchema,
 )
-from millpond.errors import CorruptDataError, ProgramError, UserFunctionError
+from millpond.errors import (
+    CorruptDataError,
+    JobCancelledError,
+    ProgramError,
+    UserFunctionError,
+)
 from millpond.plan.physical import JobPlan
+from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.jobs import plan_job
-from millpond.testing import CUT, MarkedSource, direct_environment
+from millpond.runtime.output import OutputDelivery
+from millpond.runtime.task.frames import SINK_LEVEL
+from millpond.runtime.task.host import JobHost
+from millpond.runtime.task.sink_pass import SinkHost
+from millpond.testing import CUT, ManualClock, MarkedSource, direct_environment
 from tests.conftest import delivered_lines
+from tests.servers import wait_until
 from tests.unit.test_recovery import Crash, StandInForSpark
 
 POINTS = ["planned", "ran", "completed", "committed"]
@@ -175,6 +189,33 @@ def test_crash_while_parts_are_made_changes_nothing(
     assert hidden(tmp_path) == []
 
 
+@pytest.mark.parametrize("part_size", [1, 1000])
+def test_full_disk_while_parts_are_made_loses_nothing(
+    tmp_path: Path, part_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same process tries again."""
+    driven = Driven(tmp_path, part_size)
+    epoch = Epoch(0, "job", "sink")
+    writer = driven.sink.create_writer(0, epoch)
+    writer.write_many(["aaa"])
+    message = writer.prepare()
+    for function in ("os.fsync", "os.replace"):
+        monkeypatch.setattr(function, _no_space)
+        with pytest.raises(OSError, match="No space left"):
+            driven.sink.commit(epoch, [message])
+        driven.sink.close()
+        monkeypatch.undo()
+    driven.sink.commit(epoch, [message])
+    driven.sink.finish(epoch)
+    assert visible(tmp_path) == {"0-0": "aaa\n"}
+    driven.sink.recover(epoch)
+    assert hidden(tmp_path) == []
+
+
+def _no_space(*_: Any) -> None:
+    raise OSError("No space left on device")
+
+
 def _die(*_: Any, **__: Any) -> None:
     raise Crash
 
@@ -268,3 +309,63 @@ def test_json_lines_go_to_files_and_come_back(tmp_path: Path) -> None:
     next(tmp_path.glob("part*")).write_text('{"n": 1}\nbroken\n')
     with pytest.raises(UserFunctionError, match="the line b'broken' cannot be read"):
         list(direct_environment()._source(source.build(), "files", None).execute_and_collect())
+
+
+def test_part_is_closed_while_the_job_waits_for_input(tmp_path: Path) -> None:
+    source = (
+        FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path / "in"))
+        .monitor_continuously(Duration.of_millis(10))
+        .build()
+    )
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text("line\n")
+    out = tmp_path / "out"
+    environment = direct_environment()
+    stream = environment._source(source, "files", None)
+    stream.sink_to(sink(out, RollingPolicy.default_rolling_policy(1000, 60_000, 60_000)))
+    graph, config = environment._pending_graph(), environment.get_config()
+    plan = plan_job(graph, environment._configuration, config, None)
+    clock = ManualClock(1_000_000)
+    coordinator = Coordinator(plan, None, OutputDelivery(plan), clock)
+    blob = cloudpickle.dumps(plan)
+    host, sinks = JobHost(blob), SinkHost(blob)
+    coordinator.start()
+    lanes = coordinator.plan(0) or []
+    rows = [row for lane in lanes for row in host.run_lane(lane)]
+    coordinator.complete(0, sinks.run([r for r in rows if r[0] == SINK_LEVEL], None, 0, 0))
+    waiting = threading.Thread(target=_until_cancelled, args=(coordinator,))
+    waiting.start()
+    wait_until(lambda: coordinator._output_due_ms is not None, "nothing is committed")
+    assert visible(out) == {}
+    clock.advance(60_000)
+    wait_until(lambda: visible(out) == {"0-0": "line\n"}, "the part is not closed")
+    coordinator.cancel()
+    waiting.join(30)
+    coordinator.close()
+    assert hidden(out) == []
+
+
+def _until_cancelled(coordinator: Coordinator) -> None:
+    with contextlib.suppress(JobCancelledError):
+        for epoch in range(1, 1000):
+            coordinator.plan(epoch)
+            coordinator.complete(epoch, [])
+
+
+def test_savepoint_holds_nothing_back(tmp_path: Path) -> None:
+    """Another job may go on from it, which does not know of pieces that wait."""
+    plan = job(tmp_path / "out", 10_000)
+    coordinator = Coordinator(plan, None, OutputDelivery(plan), ManualClock(0))
+    host, sinks = JobHost(cloudpickle.dumps(plan)), SinkHost(cloudpickle.dumps(plan))
+    coordinator.start()
+    for epoch in range(2):
+        lanes = coordinator.plan(epoch) or []
+        rows = [row for lane in lanes for row in host.run_lane(lane)]
+        done = sinks.run([row for row in rows if row[0] == SINK_LEVEL], None, epoch, 0)
+        coordinator.complete(epoch, done)
+    coordinator.commit_output()
+    assert visible(tmp_path / "out") == {}
+    coordinator._has_savepoint = True  # as `complete` does after a batch with one
+    coordinator.commit_output()
+    assert visible(tmp_path / "out") == {"0-0": "0-a\n0-b\n1-a\n1-b\n"}
+    coordinator.close()

@@ -402,6 +402,8 @@ def test_slot_that_somebody_could_not_reach_makes_the_job_run_a_batch(tmp_path: 
 
 
 def test_who_asks_too_early_or_for_what_is_not_there_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(RetryLaterError, match="has not started yet"):
+        locations.describe(tmp_path, "counts")
     folder = job_folder(tmp_path)
     with pytest.raises(RetryLaterError, match="has not run a batch yet"):
         locations.describe(folder, "counts")

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from millpond.common import JobStatus, Types
+from millpond.common import JobStatus, Types, WatermarkStrategy
 from millpond.datastream import (
     CheckpointedFunction,
     CheckpointListener,
     ListCheckpointed,
     SourceFunction,
 )
+from millpond.datastream.connectors.function_source import FunctionSource
+from millpond.datastream.connectors.hybrid_source import HybridSource
 from millpond.datastream.state import ListStateDescriptor
 from millpond.errors import IncompatibleCheckpointError, JobExecutionError
 from millpond.plan.graph import SinkKind
@@ -177,3 +179,14 @@ def test_failing_source_names_what_failed() -> None:
 
     with pytest.raises(JobExecutionError, match=r"Failing\.snapshot_state failed: .*disk full"):
         go_on(plan_of(Failing(), None))
+
+
+def test_source_within_another_is_told_of_every_checkpoint() -> None:
+    first, second = FunctionSource(Counting(end=10)), FunctionSource(Counting(end=5))
+    environment = direct_environment(SETTINGS)
+    source = HybridSource.builder(first).add_source(second).build()
+    stream = environment.from_source(source, WatermarkStrategy.no_watermarks(), "both")
+    assert list(stream.execute_and_collect()) == [*range(10), *range(5)]
+    complete = [call[1] for call in calls if call[0] == "complete"]
+    assert set(complete) == set(range(max(complete) + 1))
+    assert max(call[1] for call in calls if call[0] == "snapshot") > 0

@@ -497,3 +497,24 @@ def test_without_a_log_an_older_state_is_not_taken_for_the_newest() -> None:
     changelog.append(store, other, head, keeps_log=False)
     with pytest.raises(StateLostError):
         changelog.load(store, slept, "test", new_state)
+
+
+@pytest.mark.parametrize("storage", ["memory", "store"])
+def test_one_large_map_is_cleaned_up_a_few_entries_at_a_time(storage: str) -> None:
+    """E33, of one key: whatever else happens to it meanwhile."""
+    clock, count = TaskClock(), 6_000
+    stored = None if storage == "memory" else StoredKeyGroup(WatchedStore(), 1, 0)
+    state = KeyGroupState(0, stored)
+    handle = timed_map(state, clock)
+    handle.put_all({number: number for number in range(count)})
+    state.commit()
+    clock.processing_time_ms = 5000  # all have expired
+    left = [count]
+    while left[-1] and len(left) < count:
+        handle.put(count + len(left), 1)  # lives, and must not be met by this round
+        state.clean_some()
+        state.commit()
+        left.append(sum(1 for entry in handle._table.entries("key") if entry < count))
+        assert 0 <= left[-2] - left[-1] <= count // 2
+    assert left[-1] == 0
+    assert len(list(handle.keys())) == len(left) - 1

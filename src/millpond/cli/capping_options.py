@@ -25,6 +25,12 @@ def add_commands(commands: Any) -> None:
         help="a folder or file of JSON lines, or kafka://HOST:PORT/TOPIC",
     )
     run.add_argument(
+        "--history",
+        metavar="DIR",
+        help="a folder or file of JSON lines to be read before the topic; then, with --begin, the topic from "
+        "where the files end",
+    )
+    run.add_argument(
         "--begin",
         default="earliest",
         metavar="WHERE",
@@ -39,13 +45,22 @@ def add_commands(commands: Any) -> None:
         help="kafka://HOST:PORT/TOPIC of messages that change the rules",
     )
     run.add_argument(
-        "--redis", required=True, metavar="URL", help="such as redis://localhost:6379/0"
+        "--redis",
+        metavar="URL",
+        help="such as redis://localhost:6379/0; without it there is an embedded one while the job runs",
     )
     run.add_argument(
         "--redis-ttl",
         metavar="TIME",
         help="let Redis forget users of whom it has not been told anything for so long; longer than any "
         "rule caps. A safety net for a job that is never started again (default: Redis forgets nothing)",
+    )
+    run.add_argument(
+        "--state-ttl",
+        metavar="TIME",
+        help="let state forget entries that were not written for so long, in event time; at least twice as "
+        "long as any view matters. A safety net behind what is removed in time; costs about a fifth of the "
+        "speed (default: none)",
     )
     run.add_argument("--checkpoint", required=True, metavar="DIR", help="folder for durable state")
     run.add_argument(
@@ -72,8 +87,10 @@ def add_commands(commands: Any) -> None:
         help='answer "may this user see these ads?" over HTTP',
         description="GET /v1/allowed?user=42&ads=a,b,c; POST /v1/allowed for many; the page at / tells all.",
     )
-    serve.add_argument(
-        "--redis", required=True, metavar="URL", help="such as redis://localhost:6379/0"
+    which = serve.add_mutually_exclusive_group(required=True)
+    which.add_argument("--redis", metavar="URL", help="such as redis://localhost:6379/0")
+    which.add_argument(
+        "--checkpoint", metavar="DIR", help="of a job that runs without a Redis: its embedded one"
     )
     serve.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8090, help="port to listen at (8090)")
@@ -86,7 +103,11 @@ def add_commands(commands: Any) -> None:
 
 def _add_orders(actions: Any) -> None:
     for name, text in (
-        ("rebuild-redis", "write Redis anew from the job's state, after a loss"),
+        (
+            "rebuild-redis",
+            "write Redis anew from the job's state, after a loss: all keys cap:{...} of that database are "
+            "removed first, also those of another job",
+        ),
         ("forget", "erase a user from state and Redis"),
         ("explain", "show what a user has seen, which rules cap it, and until when"),
     ):

@@ -359,6 +359,14 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         """As in KeyedProcessFunction."""
         return None
 
+    def begin_stretch(
+        self, until_ms: int, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> None:
+        """Beyond Flink: called before other calls for a key group, without a key. Until it is called again
+        all calls are for that key group, no broadcast record comes after any other, and event time goes on
+        at least to `until_ms`. What a function concludes from that must not change its results: where a
+        stretch ends depends on batches."""
+
 
 class CheckpointListener(ABC):
     """A function that is also this is told about checkpoints. Every batch is one. A source is told at once,
@@ -367,7 +375,8 @@ class CheckpointListener(ABC):
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """All is durable up to here, and the output is committed. Told when the next batch begins."""
+        """All is durable up to here, and the output is committed. Told when the next batch begins, so only
+        sources hear of a job's last one."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """This one failed, and its batch is run again."""

@@ -191,7 +191,7 @@ class Coordinator:
         self._recover_output(self._last_epoch)
         done = self._statistics.batch_is_committed()
         if done is not None:
-            self._size.took(done.duration_ms, done.records, done.was_waiting, done.memory_share)
+            self._size.took(*done)
             self._statistics.set_credits(self._size.limit)
         if self.finished or self.stopped or self._has_savepoint:
             self._output.finish(self._last_epoch)
@@ -441,8 +441,9 @@ class Coordinator:
             epoch, self.planned_time_ms, self._completed_ms, self._order is not None, records
         )
         if self._order is not None:
-            self.stopped = self._order.stop
-            self.savepoints.batch_done(self._order, self._job_state(), epoch, told.parts)
+            self.stopped = self.savepoints.batch_done(
+                self._order, self._job_state(), epoch, told.parts
+            )
             self._has_savepoint = True
             self._order = None  # its batch is complete
         if self._stops_now and self._stops_at_end:

@@ -108,7 +108,7 @@ def plan_job(
         "frame_records": options.FRAME_RECORDS.read(configuration),
         "max_batch_records": options.MAX_BATCH_RECORDS.read(configuration),
         "target_batch_ms": options.TARGET_BATCH_MS.read(configuration),
-        "target_latency_ms": options.TARGET_LATENCY.read_ms(configuration),
+        "target_latency_ms": options.TARGET_LATENCY.read_ms_if_set(configuration),
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
         "job_id": str(_job_id(configuration)),

@@ -8,16 +8,22 @@ is capped while any rule caps it: the strictest wins.
 
 State per user, entry by entry (P4):
 
-    agenda   time -> what to do then: views that begin to count, pairs to look at again, SWEEP, CHANGE
-    views    pair -> the times of its views that matter, ascending
+    agenda   time -> what to do then: views that begin to count, pairs to look at, SWEEP, CHANGE
+    views    pair -> the times of its views that matter (times.py)
     capped   pair -> (since, when to look at it again, member)
     members  member -> the rules that cap it
-    seen     event and impression -> time of its record
+    seen     event and impression -> time of its record; WAITS if it is in the agenda
+
+A view comes before event time has come to it. If event time will do so before the stretch ends (see
+`begin_stretch`), nothing can come between but other views: then it is an *early* view, and goes to its pairs
+at once; a pair is looked at when it may be capped. So most views need neither an entry in the agenda nor a
+timer. Those that are further ahead wait in the agenda. At the end of a stretch there are no early views.
 """
 
 from __future__ import annotations
 
 import bisect
+import copy
 import json
 import zlib
 from collections.abc import Iterable, Iterator
@@ -26,12 +32,23 @@ from typing import Any
 from millpond.apps.frequency_capping.control import order_in
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
 from millpond.apps.frequency_capping.rulebook import Rulebook, decode_plan, message_time
-from millpond.apps.frequency_capping.rules import Rule, RuleError
+from millpond.apps.frequency_capping.rules import Rule, RuleError, TimesToLive
+from millpond.apps.frequency_capping.times import (
+    count,
+    first,
+    last,
+    one_time,
+    pack,
+    unpack,
+    with_time,
+    without_time,
+)
 from millpond.apps.frequency_capping.windows import NEVER
-from millpond.common import Types
+from millpond.common import Duration, Types
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag, RuntimeContext
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from millpond.datastream.state_ttl import StateTtlConfig
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 _ANY = Types.PICKLED_BYTE_ARRAY()  # tuples: nobody can change them, so they are kept as they are
@@ -47,8 +64,7 @@ STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
 _CURRENT = "current"  # the one entry of the rules: a RulePlan
 _SWEEP = ""  # in the agenda: remove what no longer matters
 _CHANGE = None  # in the agenda: other rules are in force from now on
-_LEAST_SWEEP_MS = 3_600_000
-_MOST_TIMES = 1000  # kept of a pair, or twice its limit; more views than that are enough anyway
+_WAITS = MIN_TIMESTAMP
 
 
 # User, member, CAP or UNCAP, event time, and the rule that made the difference.
@@ -58,44 +74,64 @@ View = tuple["str | None", int, str, str, "str | None"]
 
 
 class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
+    """`lives.state_ms`: behind all that is removed in time, state has an event-time TTL (P4)."""
+
     def __init__(
-        self, record_format: RecordFormat | None = None, tells_still: bool = False
+        self, record_format: RecordFormat | None = None, lives: TimesToLive | None = None
     ) -> None:
         self._format = record_format or RecordFormat()
-        self._tells_still = tells_still
+        self._lives = lives or TimesToLive()
+        self._tells_still = self._lives.redis_ms is not None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         state = runtime_context.get_map_state
-        self._agenda, self._views, self._capped = state(AGENDA), state(VIEWS), state(CAPPED)
-        self._members, self._seen = state(MEMBERS), state(SEEN)
+        self._agenda = state(AGENDA)
+        kept = [
+            state(with_ttl(own, self._lives.state_ms)) for own in (VIEWS, CAPPED, MEMBERS, SEEN)
+        ]
+        self._views, self._capped, self._members, self._seen = kept
         counter = runtime_context.get_metrics_group().counter
         self._counters = {n: counter(n) for n in ("late", "duplicates", "caps", "uncaps")}
         self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
         self._fields = self._format.reader().fields
-        self._text: str | None = ""
-        self._use(None, MIN_TIMESTAMP)
         self._changes: list[Change] = []
         self._timers: Any = None
+        self._horizon_ms = MIN_TIMESTAMP
+        self._early: dict[tuple[str, str], View] = {}  # (user, impression) -> early view
+        self._use(None, MIN_TIMESTAMP)
+
+    def begin_stretch(self, until_ms: int, ctx: Any) -> None:
+        self._timers = ctx.timer_service()
+        self._horizon_ms = until_ms
+        self._early.clear()
+        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT), ctx.current_watermark())
 
     # --- views -----------------------------------------------------------------------------------
 
     def process_element(self, value: Arrival, ctx: Any) -> Iterable[Any] | None:
         now_ms = ctx.current_watermark()
-        self._enter(value[0], ctx, now_ms)
-        view: View = value[1:]
-        time_ms = view[1]
+        if now_ms >= self._until_ms:
+            self._use(self._text, now_ms)
+        self._user, impression, time_ms, event, ad, more = value
         if self._sweep_at.value() is None:
             self._plan_sweep(max(now_ms, time_ms))
         if time_ms > now_ms:
-            self._schedule(time_ms, view)
+            if time_ms > self._early_until_ms:
+                self._wait(value[1:], now_ms)
+            elif impression is None:
+                self._take_early(time_ms, event, ad, more, now_ms)
+            else:
+                self._take_impression(value[1:], now_ms)
             return None
-        if not self._count(view, now_ms):
+        if not self._count(value[1:], now_ms):
             self._counters["late"].inc()
             return [(LATE, value)]
         return self._taken()
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
-        self._enter(ctx.get_current_key(), ctx, timestamp)
+        self._user = ctx.get_current_key()
+        if timestamp >= self._until_ms:
+            self._use(self._text, timestamp)
         work = self._agenda.get(timestamp)
         if work is None:
             return None
@@ -113,20 +149,13 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._sweep(timestamp)
         return self._taken()
 
-    def _enter(self, user: str, ctx: Any, now_ms: int) -> None:
-        self._user = user
-        self._timers = ctx.timer_service()
-        text = ctx.get_broadcast_state(RULES).get(_CURRENT)
-        is_other = text is not self._text and text != self._text
-        if is_other or not self._from_ms <= now_ms < self._until_ms:
-            self._use(text, now_ms)
-
     def _use(self, text: str | None, now_ms: int) -> None:
         version = decode_plan(text).version_at(now_ms)
-        self._text, self._from_ms, self._until_ms = text, version.from_ms, version.until_ms
+        self._text, self._until_ms = text, version.until_ms
         self._book: Rulebook = version.book
         self._rules = self._book.rules
         self._changed = version.changed
+        self._early_until_ms = min(self._horizon_ms, version.until_ms - 1)
 
     def _taken(self) -> list[Change] | None:
         if not self._changes:
@@ -139,8 +168,104 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         if waiting is None:
             self._agenda.put(time_ms, (item,))
             self._timers.register_event_time_timer(time_ms)
-        else:
+        elif type(item) is tuple or item not in waiting:
             self._agenda.put(time_ms, (*waiting, item))
+
+    # --- early views -----------------------------------------------------------------------------
+
+    def _take_early(self, time_ms: int, event: str, ad: str, more: str | None, now_ms: int) -> None:
+        views = self._views
+        for rule, found in self._counted_by(time_ms, event, ad, more):
+            pair = rule.pair_of(found)
+            packed = views.get(pair)
+            if packed is None:
+                packed = one_time(time_ms)
+            else:
+                packed = with_time(packed, time_ms)
+                if (
+                    rule.matters_until(first(packed)) <= now_ms
+                    or count(packed) > 2 * rule.most_times
+                ):
+                    packed = pack(self._those_that_matter(rule, unpack(packed), now_ms))
+            views.put(pair, packed)
+            if count(packed) >= rule.limit and self._capped.get(pair) is None:
+                self._look_when_capped(rule, pair, unpack(packed), now_ms)
+        if self._until_ms < NEVER:
+            self._await_change(self._until_ms)
+
+    def _take_impression(self, view: View, now_ms: int) -> None:
+        """Early as well, unless there is something of the same impression."""
+        impression, time_ms, event, ad, more = view
+        name = f"{event}\x00{impression}"
+        first_ms = self._seen.get(name)
+        if first_ms is not None:
+            if first_ms > now_ms:
+                self._take_back(name, now_ms)
+            self._wait(view, now_ms)
+            return
+        self._seen.put(name, time_ms)
+        self._early[self._user, name] = view
+        self._take_early(time_ms, event, ad, more, now_ms)
+
+    def _take_back(self, name: str, now_ms: int) -> None:
+        """An early view waits after all: another record of its impression may come to count before it."""
+        view = self._early.pop((self._user, name))
+        _, time_ms, event, ad, more = view
+        for rule, found in self._counted_by(time_ms, event, ad, more):
+            pair = rule.pair_of(found)
+            left = without_time(self._views.get(pair) or b"", time_ms)
+            if left:
+                self._views.put(pair, left)
+            else:
+                self._views.remove(pair)
+        self._seen.remove(name)
+        self._wait(view, now_ms)
+
+    def _wait(self, view: View, now_ms: int) -> None:
+        """Until event time has come to the view."""
+        impression, time_ms, event, _, _ = view
+        if impression is not None:
+            name = f"{event}\x00{impression}"
+            first_ms = self._seen.get(name)
+            if first_ms is None:
+                self._seen.put(name, _WAITS)
+            elif first_ms > now_ms:
+                self._take_back(name, now_ms)
+        self._schedule(time_ms, view)
+
+    def _look_when_capped(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
+        """Of a pair that is not: at the first view to come that makes it so."""
+        if not rule.enabled:
+            return
+        expiry, limit = rule.window.expiry, rule.limit
+        for place in range(max(limit - 1, bisect.bisect_right(times, now_ms)), len(times)):
+            if expiry(times[place - limit + 1]) > times[place]:
+                self._schedule(times[place], pair)
+                return
+
+    # --- views that count now --------------------------------------------------------------------
+
+    def _counted_by(
+        self, time_ms: int, event: str, ad: str, more: str | None
+    ) -> list[tuple[Rule, str]]:
+        """The rules that count a view, and what for."""
+        counted: list[tuple[Rule, str]] = []
+        fields: dict[str, Any] | None = None
+        for rule in self._book.by_event.get(event, ()):
+            if time_ms < rule.from_ms:
+                continue
+            if not rule.needs_fields:
+                counted.append((rule, ad))
+                continue
+            if fields is None:
+                fields = self._fields(ad, more)
+                if more is None:
+                    fields |= {"user_no": self._user, "log_time": time_ms}
+                fields.setdefault("event", event)
+            found = rule.id_in(fields)
+            if found is not None:
+                counted.append((rule, found))
+        return counted
 
     def _count(self, view: View, now_ms: int) -> bool:
         """False if no rule has a use for it any more, though one would have had."""
@@ -149,27 +274,14 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._counters["duplicates"].inc()
             return True
         counted = expired = False
-        fields: dict[str, Any] | None = None
-        for rule in self._rules.values():
-            if rule.event != event:
-                continue
-            found: str | None = ad
-            if rule.needs_fields:
-                if fields is None:
-                    known = {"user_no": self._user, "log_time": time_ms, "event": event}
-                    fields = known | self._fields(ad, more)
-                found = rule.id_in(fields)
-                if found is None:
-                    continue
-            if time_ms < rule.from_ms:
-                continue
+        for rule, found in self._counted_by(time_ms, event, ad, more):
             if rule.matters_until(time_ms) <= now_ms:
                 expired = True
                 continue
             counted = True
-            pair = f"{rule.name}\x00{found}"
+            pair = rule.pair_of(found)
             before = self._views.get(pair)
-            times = (time_ms,) if before is None else _with(before, time_ms)
+            times = (time_ms,) if before is None else unpack(with_time(before, time_ms))
             self._keep(rule, pair, times, now_ms)
         return counted or not expired
 
@@ -177,8 +289,11 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         """Whether this is another record of an impression; it is remembered if not. (A click has the
         impression of its view.)"""
         first_ms, book = self._seen.get(impression), self._book
-        if (
+        if first_ms is not None and first_ms > now_ms:
+            self._take_back(impression, now_ms)
+        elif (
             first_ms is not None
+            and first_ms != _WAITS
             and first_ms >= book.seen_from_ms
             and abs(time_ms - first_ms) < book.remembered_ms
             and now_ms < first_ms + book.remembered_ms
@@ -187,17 +302,23 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         self._seen.put(impression, time_ms)
         return False
 
+    def _those_that_matter(
+        self, rule: Rule, times: tuple[int, ...], now_ms: int
+    ) -> tuple[int, ...]:
+        gone, there = 0, len(times)
+        matters_until, from_ms = rule.matters_until, rule.from_ms
+        while gone < there and (times[gone] < from_ms or matters_until(times[gone]) <= now_ms):
+            gone += 1
+        if there > rule.most_times:
+            counting = bisect.bisect_right(times, now_ms)
+            gone = max(gone, counting - rule.most_times)
+        return times[gone:] if gone else times
+
     def _keep(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
         """Store the times of a pair that still matter, and see whether it is capped now."""
-        gone = 0
-        while gone < len(times) and (
-            times[gone] < rule.from_ms or rule.matters_until(times[gone]) <= now_ms
-        ):
-            gone += 1
-        most = max(_MOST_TIMES, 2 * rule.limit)
-        times = times[max(gone, len(times) - most) :]
+        times = self._those_that_matter(rule, times, now_ms)
         if times:
-            self._views.put(pair, times)
+            self._views.put(pair, pack(times))
             if self._sweep_at.value() is None and rule.matters_until(times[-1]) < NEVER:
                 self._plan_sweep(now_ms)
             if self._until_ms < NEVER:
@@ -208,15 +329,20 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _judge(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
         held = self._capped.get(pair)
-        end_ms = rule.capped_until(times)
+        has_early = bool(times) and times[-1] > now_ms
+        counting = times[: bisect.bisect_right(times, now_ms)] if has_early else times
+        end_ms = rule.capped_until(counting)
         if end_ms > now_ms:
             if held is None or held[1] > end_ms:
                 since_ms = now_ms if held is None else held[0]
                 self._look_again(pair, since_ms, end_ms, _member(rule, pair))
             if held is None:
                 self._cap(rule, pair, now_ms)
-        elif held is not None:
+            return
+        if held is not None:
             self._release(pair, held[2], now_ms)
+        if has_early:
+            self._look_when_capped(rule, pair, times, now_ms)
 
     def _look_again(self, pair: str, since_ms: int, time_ms: int, member: str) -> None:
         self._capped.put(pair, (since_ms, time_ms, member))
@@ -224,15 +350,20 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._schedule(time_ms, pair)
 
     def _look_at(self, pair: str, now_ms: int) -> None:
-        """A pair that may be released: unless views have come since."""
+        """A pair that may be capped now, or released unless views have come since."""
         held = self._capped.get(pair)
         rule = self._rules.get(_name(pair))
-        if held is None or rule is None or held[1] != now_ms:
-            return  # released already, or another time is in the agenda
-        self._capped.put(pair, (held[0], NEVER, held[2]))
-        self._keep(rule, pair, self._views.get(pair) or (), now_ms)
-        if self._tells_still and self._capped.contains(pair):
+        if rule is None or (held is not None and held[1] != now_ms):
+            return  # another time is in the agenda
+        if held is not None:
+            self._capped.put(pair, (held[0], NEVER, held[2]))
+        self._keep(rule, pair, unpack(self._views.get(pair)), now_ms)
+        if held is None or not self._capped.contains(pair):
+            return
+        if self._tells_still:
             self._changes.append((self._user, held[2], STILL, now_ms, rule.name))
+        if self._lives.state_ms is not None:
+            self._members.put(held[2], self._members.get(held[2]))  # as young as what it is about
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
         member = _member(rule, pair)
@@ -256,24 +387,27 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     # --- cleaning up -----------------------------------------------------------------------------
 
     def _plan_sweep(self, now_ms: int) -> None:
-        """At another time for every user, so that they do not all come at once (P5)."""
-        period_ms = max(_LEAST_SWEEP_MS, self._book.remembered_ms // 4)
-        jitter_ms = zlib.crc32(self._user.encode()) % period_ms
-        time_ms = (now_ms // period_ms + 1) * period_ms + jitter_ms
+        """When something can be gone, and at another time for every user, so that they do not all come at
+        once (P5)."""
+        period_ms = self._book.sweep_every_ms
+        jitter_ms = zlib.crc32(self._user.encode())
+        time_ms = now_ms + period_ms + (jitter_ms - now_ms) % period_ms
         self._sweep_at.update(time_ms)
         self._schedule(time_ms, _SWEEP)
 
     def _sweep(self, now_ms: int) -> None:
         ages = False  # is there something that will age out?
-        for pair, times in list(self._views.items()):
+        for pair, packed in list(self._views.items()):
             rule = self._rules.get(_name(pair))
-            end_ms = now_ms if rule is None else rule.matters_until(times[-1])
+            end_ms = now_ms if rule is None else rule.matters_until(last(packed))
             if end_ms <= now_ms:
                 self._views.remove(pair)
             else:
                 ages |= end_ms < NEVER
-        for impression, time_ms in list(self._seen.items()):
-            if time_ms + self._book.remembered_ms <= now_ms:
+        seen = list(self._seen.items())
+        waiting = self._waiting_impressions() if seen else ()
+        for impression, time_ms in seen:
+            if time_ms + self._book.remembered_ms <= now_ms and impression not in waiting:
                 self._seen.remove(impression)
             else:
                 ages = True
@@ -281,6 +415,10 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._plan_sweep(now_ms)
         else:
             self._sweep_at.clear()
+
+    def _waiting_impressions(self) -> set[str]:
+        items = (item for _, work in self._agenda.items() for item in work)
+        return {f"{item[2]}\x00{item[0]}" for item in items if type(item) is tuple}
 
     # --- rules -----------------------------------------------------------------------------------
 
@@ -312,18 +450,17 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         yield from self._taken() or ()
 
     def _await_change(self, time_ms: int) -> None:
-        if _CHANGE not in (self._agenda.get(time_ms) or ()):
-            self._schedule(time_ms, _CHANGE)
+        self._schedule(time_ms, _CHANGE)
 
     def _judge_anew(self, changed: Iterable[str], now_ms: int) -> None:
         """What a user has of these rules. (What is capped has views.)"""
-        for pair, times in list(self._views.items()):
+        for pair, packed in list(self._views.items()):
             name = _name(pair)
             if name not in changed:
                 continue
             rule = self._rules.get(name)
             if rule is not None:
-                self._keep(rule, pair, times, now_ms)
+                self._keep(rule, pair, unpack(packed), now_ms)
                 continue
             self._views.remove(pair)
             held = self._capped.get(pair)
@@ -376,7 +513,8 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _explain(self, order: dict[str, Any], now_ms: int) -> str:
         pairs = []
-        for pair, times in self._views.items():
+        for pair, packed in self._views.items():
+            times = unpack(packed)
             name, _, found = pair.partition("\x00")
             rule = self._rules.get(name)
             if rule is None or order.get("ad") not in (None, found):
@@ -409,16 +547,19 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         )
 
 
+def with_ttl(descriptor: MapStateDescriptor, ttl_ms: int | None) -> MapStateDescriptor:
+    """The same state, whose entries expire."""
+    if ttl_ms is None:
+        return descriptor
+    copied = copy.copy(descriptor)
+    ttl = StateTtlConfig.new_builder(Duration.of_millis(ttl_ms)).use_event_time().build()
+    copied.enable_time_to_live(ttl)
+    return copied
+
+
 def _name(pair: str) -> str:
     return pair.partition("\x00")[0]
 
 
 def _member(rule: Rule, pair: str) -> str:
     return f"{rule.level}:{pair.partition(chr(0))[2]}"
-
-
-def _with(times: tuple[int, ...], time_ms: int) -> tuple[int, ...]:
-    if time_ms >= times[-1]:
-        return (*times, time_ms)
-    place = bisect.bisect_right(times, time_ms)
-    return (*times[:place], time_ms, *times[place:])

@@ -1,4 +1,4 @@
-"""Orders to a job: files in a folder that it looks into, and answers in another.
+"""Orders to a job: files in a folder that it looks into, and answers in another (answers.py).
 
 An order is a file `<time>-<id>.json` with one of
 
@@ -11,6 +11,7 @@ Every order is answered by {"done": ID}, in the same epoch as its effect; what i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -44,23 +45,24 @@ class ControlFolder:
         found = [(name, (self.orders / name).read_text()) for name in names]
         return [(name, text) for name, text in found if _is_right(text)]
 
-    def forget(self, own: str) -> None:
-        """An order that is done: it may name a user. Its answer stays for whoever asked."""
-        for path in self.orders.glob(f"*-{own}.json"):
-            path.unlink(missing_ok=True)
-
     def answers_to(self, own: str) -> list[dict[str, Any]] | None:
-        """None while the order is not done."""
-        found: list[dict[str, Any]] = []
-        is_done = False
-        for path in self.answers.glob("[!.]*") if self.answers.is_dir() else ():
-            for line in path.read_text().splitlines():
-                answer = json.loads(line)
-                if answer.get("done") == own:
-                    is_done = True
-                elif answer.get("id") == own:
-                    found.append(answer)
-        return found if is_done else None
+        """None while the order is not done. Nothing is left of it afterwards: it may name a user."""
+        path = self.answers / f"{own}.json"
+        try:
+            found: list[dict[str, Any]] = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        for order in self.orders.glob(f"*-{own}.json"):
+            order.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        return found
+
+    def erase(self, user: str) -> None:
+        """Answers about a user that nobody has taken."""
+        for path in self.answers.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):
+                if any(answer.get("user") == user for answer in json.loads(path.read_text())):
+                    path.unlink()
 
 
 def _is_right(text: str) -> bool:

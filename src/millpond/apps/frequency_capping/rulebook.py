@@ -19,6 +19,7 @@ from millpond.apps.frequency_capping.windows import DAY_MS, NEVER
 from millpond.common.time import MIN_TIMESTAMP
 
 _LONGEST_REMEMBERED_MS = 30 * DAY_MS
+_LEAST_SWEEP_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,19 @@ class Rulebook:
         """How long an impression is: as long as any view can matter, but no more than 30 days."""
         longest_ms = max((rule.longest_ms for rule in self.rules.values()), default=0)
         return min(longest_ms, _LONGEST_REMEMBERED_MS)
+
+    @cached_property
+    def by_event(self) -> dict[str, list[Rule]]:
+        found: dict[str, list[Rule]] = {}
+        for rule in self.rules.values():
+            found.setdefault(rule.event, []).append(rule)
+        return found
+
+    @cached_property
+    def sweep_every_ms(self) -> int:
+        """How long what does not matter any more may stay."""
+        shortest_ms = min((rule.longest_ms for rule in self.rules.values()), default=0)
+        return max(_LEAST_SWEEP_MS, min(4 * shortest_ms, self.remembered_ms))
 
     def changed(self, message: Any, now_ms: int, new_from_ms: int) -> Rulebook:
         """After a message that counts at `now_ms`. Rules that are new know views from `new_from_ms` on."""

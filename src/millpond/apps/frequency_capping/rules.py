@@ -5,9 +5,9 @@ A file of rules is YAML (config.py); `docs/guide/frequency-capping.md` describes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from millpond.apps.frequency_capping.windows import (
@@ -30,6 +30,7 @@ LEVELS = {
 DEFAULT_RULES: list[dict[str, Any]] = [
     {"name": "default", "level": "ad", "limit": 5, "window": "5d"},
 ]
+_MOST_TIMES = 1000
 _KEYS = {"name", "level", "event", "limit", "window", "cool_down", "where", "enabled"}
 
 
@@ -58,10 +59,12 @@ class Rule:
     spec: Mapping[str, Any]
     from_ms: int = MIN_TIMESTAMP
 
-    def matters_until(self, time_ms: int) -> int:
-        """How long a view can make a difference: while it counts, and then while something can still be
-        capped because it did."""
-        return self.window.expiry(time_ms) + self.cool_down_ms
+    @cached_property
+    def matters_until(self) -> Callable[[int], int]:
+        """How long a view of a time can make a difference: while it counts, and then while something can
+        still be capped because it did."""
+        expiry, cool_down_ms = self.window.expiry, self.cool_down_ms
+        return (lambda time_ms: expiry(time_ms) + cool_down_ms) if cool_down_ms else expiry
 
     def first_known(self, now_ms: int) -> int:
         """The earliest time of a view that matters at `now_ms`."""
@@ -93,10 +96,24 @@ class Rule:
     def id_in(self, fields: Mapping[str, Any]) -> str | None:
         """What the rule counts a view with these fields for; None if it does not count it."""
         for name, values in self.where:
-            if text_of(fields.get(name)) not in values:
+            value = fields.get(name)
+            if (value if type(value) is str else text_of(value)) not in values:
                 return None
         found = fields.get(self.field)
-        return None if found is None or found == "" else text_of(found)
+        if type(found) is str:
+            return found or None
+        return None if found is None else text_of(found)
+
+    @cached_property
+    def pair_of(self) -> Callable[[str], str]:
+        """The name of what the rule counts: mostly the same object for an id, so that users share it."""
+        name = self.name
+        return lru_cache(maxsize=1 << 16)(lambda found: f"{name}\x00{found}")
+
+    @cached_property
+    def most_times(self) -> int:
+        """So many views of a pair are kept; more are enough anyway."""
+        return max(_MOST_TIMES, 2 * self.limit)
 
     @cached_property
     def counts_as(self) -> tuple[Any, ...]:
@@ -177,10 +194,26 @@ def parse_rules(specs: Any) -> dict[str, Rule]:
     return rules
 
 
-def refuse_longer(rules: Iterable[Rule], ttl_ms: int | None) -> None:
-    """Raise RuleError if Redis, which forgets after `ttl_ms`, could forget what one of them still caps."""
-    for rule in rules:
-        if ttl_ms is not None and max(rule.window.longest_ms, rule.cool_down_ms) >= ttl_ms:
-            raise RuleError(
-                f"rule {rule.name!r} can cap for longer than --redis-ttl, and Redis would forget it meanwhile"
-            )
+@dataclass(frozen=True)
+class TimesToLive:
+    """Safety nets: how long Redis keeps a user of whom it is not told anything, and state an entry that is
+    not written; None: for ever."""
+
+    redis_ms: int | None = None
+    state_ms: int | None = None
+
+    def check(self, rules: Iterable[Rule]) -> None:
+        """Raise RuleError if what one of them still needs could be gone."""
+        for rule in rules:
+            if self.redis_ms is not None and self.redis_ms <= max(
+                rule.window.longest_ms, rule.cool_down_ms
+            ):
+                raise RuleError(
+                    f"rule {rule.name!r} can cap for longer than --redis-ttl, and Redis would forget it "
+                    "meanwhile"
+                )
+            # A view that comes late makes its entry as old as itself.
+            if self.state_ms is not None and self.state_ms < 2 * rule.longest_ms:
+                raise RuleError(
+                    f"--state-ttl must be at least twice as long as a view can matter to rule {rule.name!r}"
+                )

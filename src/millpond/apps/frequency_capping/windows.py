@@ -79,13 +79,17 @@ class CalendarWindow(Window):
         self._zone = zoneinfo.ZoneInfo(time_zone)
         self._days = 1 if unit == "day" else 7
         self._end_of = lru_cache(maxsize=64)(self._compute_end)
+        self._end_of_minute = lru_cache(maxsize=1 << 14)(self._compute_end_of_minute)
 
     @property
     def longest_ms(self) -> int:
         return self._days * DAY_MS + 3_600_000  # a day of 25 hours
 
     def expiry(self, time_ms: int) -> int:
-        local = datetime.datetime.fromtimestamp(time_ms / 1000, self._zone)
+        return self._end_of_minute(time_ms // 60_000)  # zones differ by whole minutes
+
+    def _compute_end_of_minute(self, minute: int) -> int:
+        local = datetime.datetime.fromtimestamp(minute * 60, self._zone)
         return self._end_of(local.date())
 
     def first_after(self, time_ms: int) -> int:

@@ -10,7 +10,8 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -183,34 +184,45 @@ class FileSink(TwoPhaseSink):
             for subtask, own in messages
             for number, (name, size) in enumerate(own)
         ]
-        self._own_parts(epoch).add(epoch.number, pieces)
+        with self._own_parts(epoch) as parts:
+            parts.add(epoch.number, pieces)
 
     def recover(self, epoch: Epoch) -> None:
         self._parts.clear()
         if self._folder.exists():
-            self._own_parts(epoch).clean_up(_owner(epoch))
+            with self._own_parts(epoch) as parts:
+                parts.clean_up(_owner(epoch))
 
     def tick(self, epoch: Epoch, now_ms: int) -> int | None:
-        parts = self._parts.get(_owner(epoch))
-        return None if parts is None else parts.roll(now_ms)
+        if _owner(epoch) not in self._parts:
+            return None
+        with self._own_parts(epoch) as parts:
+            return parts.roll(now_ms)
 
     def finish(self, epoch: Epoch) -> None:
         if self._folder.exists():
-            self._own_parts(epoch).finish()
+            with self._own_parts(epoch) as parts:
+                parts.finish()
 
     def close(self) -> None:
         """What is committed is output, also of a job that was cancelled and may never go on."""
-        for parts in self._parts.values():
+        known, self._parts = self._parts, {}
+        for parts in known.values():
             parts.finish()
-        self._parts.clear()
 
-    def _own_parts(self, epoch: Epoch) -> PartFiles:
+    @contextmanager
+    def _own_parts(self, epoch: Epoch) -> Iterator[PartFiles]:
+        """If something goes wrong, what counts is what is on disk: it is read again."""
         owner = _owner(epoch)
         if owner not in self._parts:
             self._parts[owner] = PartFiles(
                 self._folder, owner, self._policy, self._join, self._name_for(owner)
             )
-        return self._parts[owner]
+        try:
+            yield self._parts[owner]
+        except BaseException:
+            del self._parts[owner]
+            raise
 
     def _name_for(self, owner: str) -> Callable[[Piece], str]:
         prefix, suffix = self._config.get_part_prefix(), self._config.get_part_suffix()

@@ -62,7 +62,7 @@ class _InTurn(SplitEnumerator):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in ("available", "stops_at_end"):
+        if name in ("available", "stops_at_end", "checkpoint"):
             for own in self._all:
                 setattr(own, name, value)
 
@@ -116,6 +116,10 @@ class _InTurn(SplitEnumerator):
 
     def next_poll_in_ms(self) -> int | None:
         return self._current.next_poll_in_ms()
+
+    def committed(self, epoch: int) -> None:
+        for own in self._all[: self._begun]:
+            own.committed(epoch)
 
     def close(self) -> None:
         for own in self._all:

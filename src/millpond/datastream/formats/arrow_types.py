@@ -24,7 +24,8 @@ from millpond.common.composite_types import (
     _ElementsTypeInfo,
 )
 from millpond.common.time import Instant
-from millpond.datastream.formats.fields import fields_of, row_of
+from millpond.common.types import named_row
+from millpond.datastream.formats.fields import fields_of
 from millpond.datastream.formats.json_values import is_bytes
 from millpond.errors import ProgramError
 
@@ -101,7 +102,7 @@ class RowColumns:
         for name in self._names:
             column, convert = columns.column(name).to_pylist(), self._back.get(name)
             lists.append(list(map(convert, column)) if convert else column)
-        return [row_of(fields, self._names) for fields in zip(*lists, strict=True)]
+        return [named_row(self._names, list(fields)) for fields in zip(*lists, strict=True)]
 
 
 def arrow_type(type_info: TypeInformation) -> pyarrow.DataType:
@@ -175,7 +176,7 @@ def _from_arrow(type_info: TypeInformation) -> Convert | None:
 
         def read(value: dict[str, Any]) -> Any:
             fields = [own(value[name]) for name, own in zip(names, parts, strict=True)]
-            return row_of(fields, names) if is_row else tuple(fields)
+            return named_row(names, fields) if is_row else tuple(fields)
 
         return _or_none(read)
     if isinstance(type_info, MapTypeInfo):

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from millpond.common.basic_types import TypeInformation
-from millpond.common.serialization import DeserializationSchema, SerializationSchema
+from millpond.common.serialization import (
+    BulkWriterFactory,
+    DeserializationSchema,
+    SerializationSchema,
+)
+from millpond.datastream.formats.avro_files import AvroFormat, AvroWriterFactory
 from millpond.datastream.formats.avro_rows import rows_from_avro, rows_to_avro
 from millpond.errors import ProgramError, SetupError, TypeMismatchError, UnsupportedFeatureError
 from millpond.missing import module_getattr
@@ -121,6 +126,25 @@ class AvroRowSerializationSchema(SerializationSchema):
                 f"{value!r} does not fit the Avro schema {self._schema.parsed['name']}: {problem}"
             ) from None
         return file.getvalue()
+
+
+class AvroInputFormat:
+    """Avro files at a path, for `StreamExecutionEnvironment.create_input`."""
+
+    def __init__(self, path: str, schema: AvroSchema) -> None:
+        self.path = path
+        self.format = AvroFormat(schema.parsed)
+        self._type_info = GenericRecordAvroTypeInfo(schema)
+
+    def get_produced_type(self) -> GenericRecordAvroTypeInfo:
+        return self._type_info
+
+
+class AvroBulkWriters:
+    @staticmethod
+    def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
+        """For records that are dictionaries."""
+        return AvroWriterFactory(schema.parsed)
 
 
 def _given_schema(record_class: str | None, avro_schema_string: str | None) -> AvroSchema:

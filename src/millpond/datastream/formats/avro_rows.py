@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from millpond.common.types import Row
-from millpond.datastream.formats.fields import fields_of, row_of
+from millpond.common.types import Row, named_row
+from millpond.datastream.formats.fields import fields_of
 
 Convert = Callable[[Any], Any]
 
@@ -29,7 +29,9 @@ def _read_record(names: list[str], parts: list[Convert]) -> Convert:
         # In a union it may be another of its types.
         if not isinstance(value, dict):
             return value
-        return row_of([own(value.get(name)) for name, own in zip(names, parts, strict=True)], names)
+        return named_row(
+            names, [own(value.get(name)) for name, own in zip(names, parts, strict=True)]
+        )
 
     return read
 

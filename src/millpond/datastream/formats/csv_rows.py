@@ -10,7 +10,8 @@ from typing import Any
 from millpond.common.basic_types import BasicType, BasicTypeInfo, TypeInformation
 from millpond.common.composite_types import RowTypeInfo, _ElementsTypeInfo
 from millpond.common.serialization import DeserializationSchema, SerializationSchema
-from millpond.datastream.formats.fields import fields_of, row_of, row_type
+from millpond.common.types import named_row
+from millpond.datastream.formats.fields import fields_of, row_type
 from millpond.datastream.formats.json_values import Convert, from_json, to_json
 from millpond.errors import ProgramError, TypeMismatchError
 
@@ -58,8 +59,8 @@ class CsvRowDeserializationSchema(DeserializationSchema):
     def _row(self, fields: list[str]) -> Any:
         if len(fields) != len(self._parts):
             raise ValueError(f"it has {len(fields)} fields, expected {len(self._parts)}")
-        return row_of(
-            [own(field) for own, field in zip(self._parts, fields, strict=True)], self._names
+        return named_row(
+            self._names, [own(field) for own, field in zip(self._parts, fields, strict=True)]
         )
 
     class Builder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from millpond.common.composite_types import RowTypeInfo
@@ -24,12 +23,6 @@ def fields_of(value: Any, names: list[str]) -> list[Any]:
     if len(value) != len(names):
         raise ValueError(f"{value!r} has {len(value)} fields, expected {', '.join(names)}")
     return list(value)
-
-
-def row_of(values: Iterable[Any], names: list[str]) -> Row:
-    row = Row(*values)
-    row.set_field_names(names)
-    return row
 
 
 def row_type(type_info: Any, who: str) -> RowTypeInfo:

@@ -29,7 +29,8 @@ from millpond.common.composite_types import (
     _ElementsTypeInfo,
 )
 from millpond.common.time import Instant
-from millpond.datastream.formats.fields import fields_of, row_of
+from millpond.common.types import named_row
+from millpond.datastream.formats.fields import fields_of
 
 Convert = Callable[[Any], Any]
 _UTC = datetime.timezone.utc  # noqa: UP017 (datetime is the module here)
@@ -115,7 +116,7 @@ def _read_row(type_info: RowTypeInfo, fail_on_missing: bool) -> Convert:
             for name in names:
                 if name not in given:
                     raise ValueError(f"the record lacks the field '{name}'")
-        return row_of([own(given.get(name)) for name, own in parts], names)
+        return named_row(names, [own(given.get(name)) for name, own in parts])
 
     return read
 

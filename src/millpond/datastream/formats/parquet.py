@@ -6,8 +6,6 @@ The type of rows is `Types.ROW_NAMED` or, beyond PyFlink, a `pyarrow.Schema`. Ti
 from __future__ import annotations
 
 import contextlib
-import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,6 +22,7 @@ from millpond.common.serialization import (
 from millpond.datastream.connectors.file_formats import BulkFormat
 from millpond.datastream.formats.arrow_types import RowColumns, avro_to_arrow
 from millpond.datastream.formats.avro import AvroSchema
+from millpond.datastream.formats.ranges import read_range
 from millpond.errors import ProgramError
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
 ]
 _ROWS_AT_ONCE = 65536
 _GROUP_BYTES = 64 * 1024 * 1024  # in memory; a row group of a file has about so much
-_OPEN_FILES = 16
 
 
 class _ParquetFormat(BulkFormat):
@@ -49,8 +47,22 @@ class _ParquetFormat(BulkFormat):
             return int(file.metadata.num_rows)
 
     def read(self, path: str, start: int, end: int) -> Iterator[Any]:
-        for columns in _reader_of(path).read(start, end, self._columns_in):
+        form = (str(self._schema), self._is_case_sensitive)
+        for columns in read_range(path, form, lambda first: self._from(path, first), start, end):
             yield self._to_records(self._renamed(columns))
+
+    def _from(self, path: str, start: int) -> Iterator[pyarrow.RecordBatch]:
+        with parquet.ParquetFile(path) as file:
+            names = self._columns_in(file)
+            for group in range(file.num_row_groups):
+                rows = file.metadata.row_group(group).num_rows
+                if start >= rows:
+                    start -= rows
+                    continue
+                for batch in file.iter_batches(_ROWS_AT_ONCE, [group], names, use_threads=False):
+                    if start < len(batch):
+                        yield batch.slice(start)
+                    start = max(0, start - len(batch))
 
     def _to_records(self, columns: pyarrow.RecordBatch) -> Any:
         return columns
@@ -103,73 +115,6 @@ class AvroParquetReaders:
     def for_generic_record(schema: AvroSchema) -> BulkFormat:
         """Records as dictionaries."""
         return _AvroParquetFormat(avro_to_arrow(schema.parsed))
-
-
-class _OpenFile:
-    """A file that is read range by range: what was decoded and not yet asked for is kept."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._identity = _identity(path)
-        self._batches: Iterator[pyarrow.RecordBatch] | None = None
-        self._rest: pyarrow.RecordBatch | None = None
-        self._next_row = -1
-
-    def is_current(self) -> bool:
-        return _identity(self._path) == self._identity
-
-    def read(
-        self, start: int, end: int, columns_in: Callable[[parquet.ParquetFile], list[str]]
-    ) -> Iterator[pyarrow.RecordBatch]:
-        if start != self._next_row or self._batches is None:
-            self._batches = self._from(start, columns_in)
-            self._rest = None
-        self._next_row = -1  # until the range is through
-        at = start
-        while at < end:
-            batch = self._rest if self._rest is not None else next(self._batches, None)
-            if batch is None:
-                raise OSError(f"{self._path} ends at record {at}; it had {end} when it was planned")
-            taken = batch.slice(0, end - at)
-            self._rest = batch.slice(len(taken)) if len(taken) < len(batch) else None
-            at += len(taken)
-            yield taken
-        self._next_row = end
-
-    def _from(
-        self, start: int, columns_in: Callable[[parquet.ParquetFile], list[str]]
-    ) -> Iterator[pyarrow.RecordBatch]:
-        with parquet.ParquetFile(self._path) as file:
-            names = columns_in(file)
-            for group in range(file.num_row_groups):
-                rows = file.metadata.row_group(group).num_rows
-                if start >= rows:
-                    start -= rows
-                    continue
-                batches = file.iter_batches(_ROWS_AT_ONCE, [group], names, use_threads=False)
-                for batch in batches:
-                    if start < len(batch):
-                        yield batch.slice(start)
-                    start = max(0, start - len(batch))
-
-
-_open_files: OrderedDict[str, _OpenFile] = OrderedDict()
-
-
-def _reader_of(path: str) -> _OpenFile:
-    """One for each file in a process, of those that were read last."""
-    found = _open_files.pop(path, None)
-    if found is None or not found.is_current():
-        found = _OpenFile(path)
-    _open_files[path] = found
-    while len(_open_files) > _OPEN_FILES:
-        _open_files.popitem(last=False)
-    return found
-
-
-def _identity(path: str) -> tuple[int, ...]:
-    status = os.stat(path)
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 # --- writing -----------------------------------------------------------------------------------------

@@ -67,6 +67,13 @@ class BroadcastProcessOperator(Operator):
 
 
 class KeyedBroadcastProcessOperator(BroadcastProcessOperator):
+    def begin_stretch(self, until_ms: int) -> None:
+        self.clock.current.key = NO_KEY
+        try:
+            self._operation.function.begin_stretch(until_ms, self.context)  # type: ignore[union-attr]
+        except Exception as problem:
+            raise self.failed(problem, "begin_stretch", None) from None
+
     def timer_handler(self) -> Handler:
         return self._operation.function.on_timer  # type: ignore[union-attr, return-value]
 

@@ -96,6 +96,9 @@ class Operator:
         """One per input, if records must be handled one by one; else None."""
         return None
 
+    def begin_stretch(self, until_ms: int) -> None:
+        """See KeyedBroadcastProcessFunction."""
+
     context: Any = None
     action = "process_element"
     stamps_results = False  # True: handlers return (value, timestamp) instead of values

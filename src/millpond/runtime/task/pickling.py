@@ -33,20 +33,20 @@ loads = pickle.loads
 
 def dumps(value: Any) -> bytes:
     try:
-        pickler, pieces = _idle.pop()
+        idle = _take()
     except IndexError:
-        pieces = []
-        pickler = _Pickler(_Target(pieces), PROTOCOL)
+        idle = _new_pickler()
+    dump, pieces, forget = idle
     try:
-        pickler.dump(value)
+        dump(value)
     except (pickle.PicklingError, AttributeError, TypeError):
         return _by_value(value)
-    if len(pieces) > 1:
-        return b"".join(pieces)
-    data: bytes = pieces.pop()
+    data = pieces.pop()
+    if pieces:
+        return b"".join([*pieces, data])
     if len(data) < _SMALL:
-        pickler.clear_memo()
-        _idle.append((pickler, pieces))
+        forget()
+        _put_back(idle)
     return data
 
 
@@ -78,7 +78,15 @@ class _CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 # Picklers at rest: to make one costs more than to pickle a small value. Taken out while at work, because an
 # object may be pickled while another one is, in this thread or in another.
-_idle: list[tuple[_Pickler, list[bytes]]] = []
+_Idle = tuple[Callable[[Any], None], list[bytes], Callable[[], None]]
+_idle: list[_Idle] = []
+_take, _put_back = _idle.pop, _idle.append
+
+
+def _new_pickler() -> _Idle:
+    pieces: list[bytes] = []
+    pickler = _Pickler(_Target(pieces), PROTOCOL)
+    return pickler.dump, pieces, pickler.clear_memo
 
 
 def _by_value(value: Any) -> bytes:
@@ -169,7 +177,9 @@ _new, _set = object.__new__, object.__setattr__
 
 
 def with_fields(python_class: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """An instance as the class is today: fields by name, new ones by default, those that are gone dropped."""
+    """An instance as the class is today: fields by name, new ones by default, those that are gone dropped.
+
+    Pickles at rest name this function: it must stay where it is."""
     made = _new(python_class)
     today = _names_today.get(python_class)
     if today is None:

@@ -47,6 +47,7 @@ class Task:
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
         self._clock.bind(state)
+        self._root.begin_stretch(watermark)
 
     def reset(self) -> None:
         """After a failure: nothing of what was collected may come out later."""
@@ -64,6 +65,8 @@ class Task:
         if self._handlers is None:
             self._root.process(bundle)
             return
+        if _later_input_is_first(bundle.inputs):
+            self._root.begin_stretch(end_clock)
         timers, current, context = self._state.event_timers, clock.current, self._root.context
         watermark = clock.watermark
         value: Any = None
@@ -178,6 +181,11 @@ class Task:
         key = self._clock.current.key
         action = f"on_timer at {time_ms} ({domain.name}) for key {key!r}"
         return self._root.failed(problem, action, None)
+
+
+def _later_input_is_first(inputs: int | list[int]) -> bool:
+    """Whether no record of input 1 comes after one of input 0."""
+    return isinstance(inputs, int) or 1 not in inputs[inputs.index(0) if 0 in inputs else 0 :]
 
 
 def _each(numbers: Any) -> Iterable[int]:

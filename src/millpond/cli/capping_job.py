@@ -1,0 +1,210 @@
+"""The job of frequency capping as the command line describes it. What it was started with is kept beside its
+state, for orders to it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from millpond.apps.frequency_capping import (
+    CappingConfig,
+    CappingJob,
+    RuleError,
+    build,
+    default_config,
+    load_config,
+)
+from millpond.apps.frequency_capping.embedded import embedded_redis, embedded_url
+from millpond.apps.frequency_capping.records import Messages
+from millpond.apps.frequency_capping.rules import TimesToLive, parse_rules
+from millpond.apps.frequency_capping.windows import WindowError, parse_duration
+from millpond.common import Configuration, Duration, RestartStrategies
+from millpond.datastream import StreamExecutionEnvironment
+from millpond.datastream.connectors.base import Source
+from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.connectors.hybrid_source import HybridSource
+from millpond.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
+from millpond.errors import ProgramError
+from millpond.runtime.job_folder import is_locked
+
+JOB_NAME = "frequency capping"
+CONTROL = "control"
+_DEAD_LETTERS = "dead-letters"
+_ARGUMENTS = "capping.json"
+_REDIS = "redis"
+_KEPT = (
+    *("input", "history", "begin", "rules", "rules_topic", "redis", "redis_ttl", "state_ttl"),
+    *("checkpoint", "dead_letters", "out_of_orderness", "master", "parallelism", "settings"),
+)
+_FOR_EVER, _RESTART_PAUSE_MS = 1 << 30, 2000
+
+
+@contextmanager
+def redis_of(arguments: argparse.Namespace) -> Iterator[str]:
+    """The URL of the job's Redis. Without one there is one of its own beside its state, while the job runs,
+    or while this lasts."""
+    folder = Path(arguments.checkpoint)
+    if arguments.redis is not None:
+        yield arguments.redis
+    elif is_locked(folder, JOB_NAME):
+        yield own_redis_url(folder)
+    else:
+        with embedded_redis(folder / _REDIS, keeps=True) as url:
+            yield url
+
+
+def own_redis_url(checkpoint: Path) -> str:
+    """Of a job that was started without a Redis."""
+    return embedded_url(checkpoint / _REDIS)
+
+
+def make_absolute(parsed: argparse.Namespace) -> None:
+    """Orders may be given from another folder."""
+    for name in ("checkpoint", "rules", "dead_letters", "history"):
+        if getattr(parsed, name) is not None:
+            setattr(parsed, name, str(Path(getattr(parsed, name)).absolute()))
+    if not parsed.input.startswith("kafka://"):
+        parsed.input = str(Path(parsed.input).absolute())
+
+
+def make_environment(
+    parsed: argparse.Namespace, source: Source, until_end: bool, redis_url: str
+) -> StreamExecutionEnvironment:
+    """With the job in it."""
+    config = load_config(parsed.rules) if parsed.rules else default_config()
+    try:
+        out_of_orderness_ms = parse_duration(parsed.out_of_orderness)
+    except WindowError as problem:
+        raise ProgramError(f"--out-of-orderness: {problem}.") from None
+    configuration = _configuration(parsed, until_end)
+    environment = StreamExecutionEnvironment.get_execution_environment(configuration)
+    restarts = 3 if until_end else _FOR_EVER
+    environment.get_config().set_restart_strategy(
+        RestartStrategies.fixed_delay_restart(restarts, _RESTART_PAUSE_MS)
+    )
+    messages = None
+    if parsed.rules_topic:
+        messages = _kafka_source("--rules-topic", parsed.rules_topic, "earliest")
+    job = CappingJob(
+        source,
+        config,
+        parsed.rules,
+        redis_url,
+        dead_letters_of(parsed),
+        str(Path(parsed.checkpoint) / CONTROL),
+        out_of_orderness_ms,
+        until_end,
+        messages,
+        _times_to_live(parsed, config),
+    )
+    build(environment, job)
+    return environment
+
+
+def _times_to_live(parsed: argparse.Namespace, config: CappingConfig) -> TimesToLive:
+    found: dict[str, int | None] = {}
+    for option in ("redis_ttl", "state_ttl"):
+        text = getattr(parsed, option)
+        try:
+            found[option] = None if text is None else parse_duration(text)
+        except WindowError as problem:
+            raise ProgramError(f"--{option.replace('_', '-')}: {problem}.") from None
+    lives = TimesToLive(found["redis_ttl"], found["state_ttl"])
+    try:
+        lives.check(parse_rules(config.rules).values())
+    except RuleError as problem:
+        raise ProgramError(f"{str(problem)[0].upper()}{str(problem)[1:]}.") from None
+    return lives
+
+
+def dead_letters_of(parsed: argparse.Namespace) -> str:
+    return parsed.dead_letters or str(Path(parsed.checkpoint) / _DEAD_LETTERS)
+
+
+def remember(parsed: argparse.Namespace) -> None:
+    """For orders: what the job was started with."""
+    path = Path(parsed.checkpoint) / _ARGUMENTS
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {name: getattr(parsed, name) for name in _KEPT}
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump({"version": 1, **kept}, file)  # it may have a password of Redis
+    os.replace(aside, path)
+
+
+def remembered(parsed: argparse.Namespace) -> argparse.Namespace:
+    path = Path(parsed.checkpoint) / _ARGUMENTS
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        raise ProgramError(
+            f"--checkpoint {parsed.checkpoint}: frequency capping has not run there: there is no "
+            f"{path.name}."
+        ) from None
+    found = argparse.Namespace(**{name: content.get(name) for name in _KEPT})
+    found.checkpoint = str(Path(parsed.checkpoint).absolute())  # it may have been moved
+    return found
+
+
+def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration:
+    settings: dict[str, Any] = {
+        "execution.checkpointing.dir": parsed.checkpoint,
+        "millpond.input.stop-at-end": until_end,
+    }
+    if parsed.master:
+        settings["millpond.master"] = parsed.master
+    if parsed.parallelism:
+        settings["parallelism.default"] = parsed.parallelism
+    for setting in parsed.settings:
+        key, found, value = setting.partition("=")
+        if not found:
+            raise ProgramError(f"-D takes KEY=VALUE, not '{setting}'.")
+        settings[key.strip()] = value
+    return Configuration.from_dict(settings)
+
+
+def make_source(parsed: argparse.Namespace) -> Source:
+    place: str = parsed.input
+    if not place.startswith("kafka://"):
+        if parsed.history is not None:
+            raise ProgramError("--history: files come before a topic; --input is none.")
+        return _lines("--input", place, parsed, goes_on=True)
+    topic = _kafka_source("--input", place, parsed.begin)
+    if parsed.history is None:
+        return topic
+    past = _lines("--history", parsed.history, parsed, goes_on=False)
+    return HybridSource.builder(past).add_source(topic).build()
+
+
+def _lines(option: str, place: str, parsed: argparse.Namespace, goes_on: bool) -> Source:
+    if not Path(place).exists():
+        raise ProgramError(f"{option} {place}: there is no such folder or file.")
+    lines = FileSource.for_record_stream_format(StreamFormat.binary_line_format(), place)
+    ours = [own for own in (parsed.checkpoint, dead_letters_of(parsed), parsed.rules) if own]
+    lines = lines.exclude(*ours)
+    return (lines.monitor_continuously(Duration.of_millis(1000)) if goes_on else lines).build()
+
+
+def _kafka_source(option: str, place: str, begin: str) -> Source:
+    servers, _, topic = place.removeprefix("kafka://").partition("/")
+    if not servers or not topic or "/" in topic:
+        raise ProgramError(f"{option} {place}: it must be kafka://HOST:PORT/TOPIC.")
+    if begin in ("earliest", "latest"):
+        start = getattr(KafkaOffsetsInitializer, begin)()
+    elif begin.isdecimal() and begin.isascii():
+        start = KafkaOffsetsInitializer.timestamp(int(begin))
+    else:
+        raise ProgramError(f"--begin must be earliest, latest, or a time in ms, not '{begin}'.")
+    return (
+        KafkaSource.builder()
+        .set_bootstrap_servers(servers)
+        .set_topics(topic)
+        .set_starting_offsets(start)
+        .set_value_only_deserializer(Messages())
+        .build()
+    )

@@ -1,0 +1,134 @@
+"""`millpond capping rebuild-redis`, `forget` and `explain`: orders to a job, whether it runs or not."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from millpond.apps.frequency_capping import default_config, load_config
+from millpond.apps.frequency_capping.control import ControlFolder
+from millpond.apps.frequency_capping.erase import erase_letters
+from millpond.apps.frequency_capping.only_orders import OnlyOrders
+from millpond.cli.capping_job import (
+    CONTROL,
+    JOB_NAME,
+    dead_letters_of,
+    make_environment,
+    make_source,
+    redis_of,
+    remembered,
+)
+from millpond.datastream.connectors.redis import connect, hidden
+from millpond.errors import JobExecutionError
+from millpond.runtime.job_folder import is_locked
+
+
+def rebuild(parsed: argparse.Namespace) -> int:
+    arguments = remembered(parsed)
+    with redis_of(arguments) as url:
+        removed = _remove_caps(url)
+        _order(parsed, arguments, url, "republish")
+    print(f"{removed:,} keys were removed, and what is capped now was written anew.")
+    return 0
+
+
+def _remove_caps(url: str) -> int:
+    removed = 0
+    try:
+        client = connect(url)
+        for key in client.scan_iter(match="cap:{*}", count=1000):
+            removed += client.delete(key)
+    except importlib.import_module("redis").RedisError as problem:
+        raise JobExecutionError(f"Redis at {hidden(url)} does not answer: {problem}.") from None
+    return removed
+
+
+def forget(parsed: argparse.Namespace) -> int:
+    arguments = remembered(parsed)
+    with redis_of(arguments) as url:
+        _order(parsed, arguments, url, "forget", user=parsed.user)
+    ControlFolder(Path(arguments.checkpoint) / CONTROL).erase(parsed.user)
+    config = load_config(arguments.rules) if arguments.rules else default_config()
+    user_field = config.record_format.name("user")
+    erased = erase_letters(dead_letters_of(arguments), parsed.user, user_field)
+    print(
+        f"User {parsed.user} is forgotten: state and Redis have nothing of them; {erased:,} dead letters "
+        "about them were erased."
+    )
+    return 0
+
+
+def explain(parsed: argparse.Namespace) -> int:
+    arguments = remembered(parsed)
+    with redis_of(arguments) as url:
+        answers = _order(parsed, arguments, url, "explain", user=parsed.user, ad=parsed.ad)
+    if parsed.json:
+        print(json.dumps(answers))
+        return 0
+    if not answers or not (answers[0]["pairs"] or answers[0]["not_counted_yet"]):
+        print(
+            f"Nothing is known of user {parsed.user}" + (f" and {parsed.ad}." if parsed.ad else ".")
+        )
+        return 0
+    answer = answers[0]
+    print(f"User {parsed.user}, at {time_text(answer['event_time'])}:")
+    for pair in answer["pairs"]:
+        state = "not capped"
+        if pair["capped_since"] is not None:
+            until = (
+                "for ever"
+                if pair["released_at"] is None
+                else f"until {time_text(pair['released_at'])}"
+            )
+            state = f"CAPPED since {time_text(pair['capped_since'])}, {until}"
+        count = f"{len(pair['views'])} of {pair['limit']} views"
+        print(f"  {pair['member']} by rule '{pair['rule']}': {count}, {state}")
+        for view in pair["views"]:
+            print(f"    {time_text(view)}")
+    if answer["not_counted_yet"]:
+        print(f"  {answer['not_counted_yet']} views wait for event time to come to them.")
+    if answer["rules_change_at"] is not None:
+        print(f"  Other rules will be in force from {time_text(answer['rules_change_at'])} on.")
+    return 0
+
+
+def _order(
+    parsed: argparse.Namespace, arguments: argparse.Namespace, url: str, kind: str, **content: Any
+) -> list[dict[str, Any]]:
+    """Give an order to the job, wait until it is done, and return the answers. If the job does not run, it is
+    started for that, without reading anything."""
+    checkpoint = Path(arguments.checkpoint)
+    control = ControlFolder(checkpoint / CONTROL)
+    own = control.give(kind, **content)
+    client = None
+    give_up_s = time.monotonic() + parsed.timeout
+    while (answers := control.answers_to(own)) is None:
+        if client is None and not is_locked(checkpoint, JOB_NAME):
+            print("The job does not run; starting it for this order ...", file=sys.stderr)
+            source = OnlyOrders(make_source(arguments))
+            settings = ["millpond.input.advance-at-end=false"]
+            arguments.settings = [*arguments.settings, *settings]
+            client = make_environment(arguments, source, True, url).execute_async(JOB_NAME)
+        if client is not None and client.get_job_status().result().is_terminal_state():
+            client.get_job_execution_result().result()  # tells what went wrong
+        if time.monotonic() > give_up_s:
+            raise JobExecutionError(
+                f"The job has not done this within {parsed.timeout:g} s; it will when it gets to it."
+            )
+        time.sleep(0.05)
+    if client is not None:
+        client.get_job_execution_result().result()
+    return answers
+
+
+def time_text(time_ms: int) -> str:
+    if not 0 < time_ms < 1 << 52:
+        return "no time yet"
+    moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
+    return moment.isoformat(" ", "milliseconds")
