@@ -26,7 +26,7 @@ from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.state import ReducingStateDescriptor
 from millpond.errors import ProgramError, RetryLaterError, UnknownStateError
 from millpond.queryable import QueryableStateClient, states_of
-from tests.slot.processes import slots_of, wait_until
+from tests.slot.processes import is_running, slots_of, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -71,9 +71,10 @@ def give(folder: Path, name: str, words: list[str]) -> None:
 
 
 def kill_slots(folder: Path) -> None:
-    for pid in slots_of(folder):
+    killed = slots_of(folder)
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not slots_of(folder), "the slots go on")
+    wait_until(lambda: not any(map(is_running, killed)), "the slots go on")
 
 
 def test_look_ups_see_what_is_committed_whatever_is_killed(
