@@ -20,6 +20,7 @@ MakeEnvironment = Callable[..., StreamExecutionEnvironment]
 _NEED_MUCH = {"spark", "cluster", "faults"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`bin/test` has two processes: one for all that starts Spark, which comes first and takes longest, and
     one for the rest. So Spark never has to share the machine with another Spark."""

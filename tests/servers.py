@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
 import signal
@@ -319,7 +320,8 @@ def _kafka_jars(version: str) -> Path:
         if done.returncode != 0 or not any((aside / "jars").glob("kafka_2.13-*.jar")):
             shutil.rmtree(aside, ignore_errors=True)
             missing("Kafka", f"its jars could not be resolved: {done.stdout[-500:]}")
-        (aside / "jars").rename(folder)
+        with contextlib.suppress(OSError):  # another process may have been faster
+            (aside / "jars").rename(folder)
         shutil.rmtree(aside, ignore_errors=True)
     return folder
 
