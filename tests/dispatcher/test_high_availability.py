@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from millpond.datastream.stream_execution_environment import SETTINGS_VARIABLE
@@ -34,7 +33,7 @@ import sys
 from millpond.common import Duration, Encoder, Types
 from millpond.common.watermark_strategy import WatermarkStrategy
 from millpond.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from millpond.datastream.connectors.file_system import FileSink, FileSource, RollingPolicy, StreamFormat
 from millpond.datastream.state import ValueStateDescriptor
 
 
@@ -51,7 +50,8 @@ env = StreamExecutionEnvironment.get_execution_environment()
 source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), sys.argv[1])
 if "endless" in sys.argv:
     source = source.monitor_continuously(Duration.of_millis(100))
-sink = FileSink.for_row_format(sys.argv[2], Encoder.simple_string_encoder()).build()
+sink = FileSink.for_row_format(sys.argv[2], Encoder.simple_string_encoder())
+sink = sink.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()
 (
     env.from_source(source.build(), WatermarkStrategy.no_watermarks(), "lines")
     .uid("lines")
@@ -135,10 +135,16 @@ def no_drivers_left(storage: Path) -> Iterator[None]:
 
 
 def workers() -> list[int]:
+    """Process ids of Spark's workers; they are children of this process."""
+    children = [
+        Path("/proc") / pid
+        for task in Path("/proc/self/task").iterdir()
+        for pid in (task / "children").read_text().split()
+    ]
     return [
-        child.pid
-        for child in psutil.Process().children()
-        if any("deploy.worker.Worker" in part for part in child.cmdline())
+        int(child.name)
+        for child in children
+        if b"deploy.worker.Worker" in (child / "cmdline").read_bytes()
     ]
 
 
