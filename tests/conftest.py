@@ -17,22 +17,6 @@ TEST_TIMEOUT_S = 300
 MakeEnvironment = Callable[..., StreamExecutionEnvironment]
 
 
-_NEED_MUCH = {"spark", "cluster", "faults"}
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`bin/test` has two processes: one for all that starts Spark, which comes first and takes longest, and
-    one for the rest. So Spark never has to share the machine with another Spark."""
-
-    def needs_much(item: pytest.Item) -> bool:
-        return any(item.get_closest_marker(name) for name in _NEED_MUCH)
-
-    for item in filter(needs_much, items):
-        item.add_marker(pytest.mark.xdist_group("spark"))
-    items.sort(key=lambda item: not needs_much(item))
-
-
 @pytest.fixture(autouse=True)
 def no_test_hangs() -> Iterator[None]:
     """A test that waits for what never comes fails, instead of stopping the whole run."""
