@@ -237,6 +237,21 @@ class KafkaServer:
             producer.poll(0)
         assert producer.flush(60) == 0
 
+    def count(self, topic: str) -> int:
+        """How many messages a topic has, also one that others go on writing to."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "tests"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            ends = [
+                consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+                for number in partitions
+            ]
+        finally:
+            consumer.close()
+        return sum(end - begin for begin, end in ends)
+
     def received(self, topic: str, committed: bool = True) -> list[bytes]:
         """All values that a topic has, partition by partition."""
         from confluent_kafka import Consumer, TopicPartition
