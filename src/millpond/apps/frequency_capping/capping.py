@@ -8,7 +8,7 @@ is capped while any rule caps it: the strictest wins.
 
 State per user, entry by entry (P4):
 
-    agenda   time -> what to do then: views that begin to count, pairs to look at, SWEEP, CHANGE
+    agenda   time -> what to do then: views that begin to count, pairs to look at, CHANGE
     views    pair -> the times of its views that matter (times.py)
     capped   pair -> (since, when to look at it again, member)
     members  member -> the rules that cap it
@@ -60,7 +60,6 @@ ANSWERS = OutputTag("answers")
 CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
 STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
 _CURRENT = "current"  # the one entry of the rules: a RulePlan
-_SWEEP = ""  # in the agenda: remove what no longer matters
 _CHANGE = None  # in the agenda: other rules are in force from now on
 _WAITS = MIN_TIMESTAMP
 
@@ -125,19 +124,18 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         if timestamp >= self._until_ms:
             self._use(self._text, timestamp)
         work = self._agenda.get(timestamp)
-        if work is None:
-            return None
-        self._agenda.remove(timestamp)
-        if _CHANGE in work:
-            self._judge_anew(self._changed, timestamp)
-        # Views first: one that comes at the very moment of a release counts already.
-        for item in work:
-            if type(item) is tuple:
-                self._count(item, timestamp)
-        for item in work:
-            if type(item) is str and item != _SWEEP:
-                self._look_at(item, timestamp)
-        if _SWEEP in work:
+        if work is not None:
+            self._agenda.remove(timestamp)
+            if _CHANGE in work:
+                self._judge_anew(self._changed, timestamp)
+            # Views first: one that comes at the very moment of a release counts already.
+            for item in work:
+                if type(item) is tuple:
+                    self._count(item, timestamp)
+            for item in work:
+                if type(item) is str:
+                    self._look_at(item, timestamp)
+        if self._sweep_at.value() == timestamp:
             self._sweep(timestamp)
         return self._taken()
 
@@ -170,20 +168,22 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         for rule, found in self._counted_by(time_ms, event, ad, more):
             pair = rule.pair_of(found)
             packed = views.get(pair)
-            if packed is None:
-                packed = one_time(time_ms)
-            else:
-                packed = with_time(packed, time_ms)
-                if (
-                    rule.matters_until(first(packed)) <= now_ms
-                    or count(packed) > 2 * rule.most_times
-                ):
-                    packed = pack(self._those_that_matter(rule, unpack(packed), now_ms))
+            packed = one_time(time_ms) if packed is None else with_time(packed, time_ms)
+            if len(packed) >= rule.limit_size:
+                packed = self._with_enough(rule, pair, packed, now_ms)
             views.put(pair, packed)
-            if count(packed) >= rule.limit and self._capped.get(pair) is None:
-                self._look_when_capped(rule, pair, unpack(packed), now_ms)
         if self._until_ms < NEVER:
             self._await_change(self._until_ms)
+
+    def _with_enough(self, rule: Rule, pair: str, packed: bytes, now_ms: int) -> bytes:
+        """See when a pair with so many views is capped. Those of its times that are worth keeping."""
+        if self._capped.get(pair) is None:
+            times = self._those_that_matter(rule, unpack(packed), now_ms)
+            self._look_when_capped(rule, pair, times, now_ms)
+            return pack(times)
+        if rule.matters_until(first(packed)) <= now_ms or count(packed) > 2 * rule.most_times:
+            return pack(self._those_that_matter(rule, unpack(packed), now_ms))
+        return packed
 
     def _take_impression(self, view: View, now_ms: int) -> None:
         """Early as well, unless there is something of the same impression."""
@@ -381,15 +381,16 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         jitter_ms = zlib.crc32(self._user.encode())
         time_ms = now_ms + period_ms + (jitter_ms - now_ms) % period_ms
         self._sweep_at.update(time_ms)
-        self._schedule(time_ms, _SWEEP)
+        self._timers.register_event_time_timer(time_ms)
 
     def _sweep(self, now_ms: int) -> None:
         ages = False  # is there something that will age out?
-        for pair, packed in list(self._views.items()):
-            rule = self._rules.get(_name(pair))
+        rules, views = self._rules, self._views
+        for pair, packed in list(views.items()):
+            rule = rules.get(pair[: pair.index("\x00")])
             end_ms = now_ms if rule is None else rule.matters_until(last(packed))
             if end_ms <= now_ms:
-                self._views.remove(pair)
+                views.remove(pair)
             else:
                 ages |= end_ms < NEVER
         seen = list(self._seen.items())
