@@ -26,7 +26,7 @@ from typing import Any
 
 from millpond.apps.frequency_capping.control import order_in
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
-from millpond.apps.frequency_capping.rulebook import Rulebook, decode_plan, message_time
+from millpond.apps.frequency_capping.rulebook import CURRENT, Rulebook, RulePlan, read_plan, tell
 from millpond.apps.frequency_capping.rules import Rule, RuleError, TimesToLive
 from millpond.apps.frequency_capping.windows import NEVER
 from millpond.common import Duration, Types
@@ -46,7 +46,6 @@ LATE = OutputTag("late")
 ANSWERS = OutputTag("answers")
 CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
 STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
-_CURRENT = "current"  # the one entry of the rules: a RulePlan
 _SWEEP = ""  # in the agenda: remove what no longer matters
 _CHANGE = None  # in the agenda: other rules are in force from now on
 _LEAST_SWEEP_MS = 3_600_000
@@ -80,8 +79,8 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         self._counters = {n: counter(n) for n in ("late", "duplicates", "caps", "uncaps")}
         self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
         self._fields = self._format.reader().fields
-        self._text: str | None = ""
-        self._use(None, MIN_TIMESTAMP)
+        self._text: str | None = None
+        self._use(RulePlan(Rulebook({})), MIN_TIMESTAMP)
         self._changes: list[Change] = []
         self._timers: Any = None
 
@@ -124,14 +123,16 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _enter(self, user: str, ctx: Any, now_ms: int) -> None:
         self._user = user
         self._timers = ctx.timer_service()
-        text = ctx.get_broadcast_state(RULES).get(_CURRENT)
+        state = ctx.get_broadcast_state(RULES)
+        text = state.get(CURRENT)
         is_other = text is not self._text and text != self._text
         if is_other or not self._from_ms <= now_ms < self._until_ms:
-            self._use(text, now_ms)
+            self._text = text
+            self._use(read_plan(state), now_ms)
 
-    def _use(self, text: str | None, now_ms: int) -> None:
-        version = decode_plan(text).version_at(now_ms)
-        self._text, self._from_ms, self._until_ms = text, version.from_ms, version.until_ms
+    def _use(self, plan: RulePlan, now_ms: int) -> None:
+        version = plan.version_at(now_ms)
+        self._from_ms, self._until_ms = version.from_ms, version.until_ms
         self._book: Rulebook = version.book
         self._rules = self._book.rules
         self._changed = version.changed
@@ -303,24 +304,22 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             yield from self._obey(value, ctx)
             return
         state, now_ms = ctx.get_broadcast_state(RULES), ctx.current_watermark()
-        before = decode_plan(state.get(_CURRENT))
         try:
-            at_ms, after = message_time(value), before.told(value, now_ms)
+            told = tell(state, value, now_ms)
         except RuleError:
             return  # CheckMessages has told so; once, not once for every key group
-        state.put(_CURRENT, after.encode())
-        self._use(state.get(_CURRENT), now_ms)
-        waits = at_ms is not None and at_ms > now_ms
-        changed = self._book.differs_in(before.version_at(now_ms).book)
+        if told.changed:
+            self._text = state.get(CURRENT)
+            self._use(read_plan(state), now_ms)
 
         def take_notice(user: str, _: Any) -> None:
             self._user, self._timers = user, ctx.timer_service()
-            if waits:
-                self._await_change(self._until_ms)
+            if told.changed:
+                self._judge_anew(told.changed, now_ms)
             else:
-                self._judge_anew(changed, now_ms)
+                self._await_change(told.next_ms)
 
-        if waits or changed:
+        if told.changed or told.next_ms < NEVER:
             ctx.apply_to_keyed_state(VIEWS, take_notice)
         yield from self._taken() or ()
 
@@ -350,7 +349,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
         """See control.py. Every key group is asked; the one that has the user answers."""
         now_ms = ctx.current_watermark()
-        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT), now_ms)
+        self._use(read_plan(ctx.get_broadcast_state(RULES)), now_ms)
         if "republish" in order:
             ctx.apply_to_keyed_state(MEMBERS, lambda user, _: self._republish(user, now_ms))
         elif "forget" in order:
