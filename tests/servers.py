@@ -247,6 +247,7 @@ class KafkaServer:
             "transaction.state.log.num.partitions": 1,
             "group.initial.rebalance.delay.ms": 0,
             "auto.create.topics.enable": "false",
+            "log.retention.ms": -1,  # messages of tests are of any time
         }
         path = self._folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))

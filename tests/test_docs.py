@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from millpond.apps.frequency_capping.config import parse_config
 from millpond.cli.main import build_parser
 from millpond.testing import direct_environment
+from tests.servers import free_port, wait_until
 
 ROOT = Path(__file__).parent.parent
+PATHS = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -127,7 +133,56 @@ def test_rules_of_the_guide_are_right() -> None:
     assert config.record_format.name("ad") == "creative"
 
 
-def test_command_of_the_guide_is_right() -> None:
-    command = blocks("docs/guide/frequency-capping.md", "")[0].splitlines()[1]
-    parsed = build_parser().parse_args(command.split()[1:])
-    assert parsed.redis == "redis://localhost:6379/0"
+@pytest.mark.parametrize("page", ["frequency-capping.md", "operating-capping.md"])
+def test_commands_of_the_guides_to_capping_are_right(page: str) -> None:
+    text = (ROOT / "docs" / "guide" / page).read_text()
+    commands = re.findall(r"^(millpond capping .*?)(?:  +#.*)?$", text, re.MULTILINE)
+    commands += re.findall(r"`(millpond capping [^`]* --[^`]*)`", text)
+    assert len(commands) >= 3
+    for command in commands:
+        build_parser().parse_args(shlex.split(command)[1:])
+
+
+@pytest.mark.spark
+def test_ten_minutes_with_frequency_capping(tmp_path: Path) -> None:
+    """What the guide tells to type, and what it says comes of it."""
+    page = "docs/guide/frequency-capping.md"
+    make_views, run, serve, ask, explain = blocks(page, "bash")
+    (answer,) = blocks(page, "json")
+    millpond = tmp_path / "millpond"
+    millpond.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m millpond "$@"\n')
+    millpond.chmod(0o700)
+    port = str(free_port())
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": PATHS}
+
+    def start(command: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["bash", "-ec", "exec " + command.replace("8090", port)],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    subprocess.run(["bash", "-ec", make_views], cwd=tmp_path, check=True)
+    job, service = start(run), start(serve)
+    try:
+        url = ask.split("'")[1].replace("8090", port)
+        wait_until(lambda: _answer(url) == answer, "user 42 is not capped", 120)
+        told, _ = start(explain).communicate(timeout=120)
+        assert "ad:ad-17 by rule 'default': 5 of 5 views, CAPPED since 2023-11-14" in told
+        letters = list((tmp_path / "state" / "dead-letters").glob("*.jsonl"))
+        assert "not JSON" in letters[0].read_text()
+    finally:
+        service.terminate()
+        job.send_signal(signal.SIGINT)
+        for process in (service, job):
+            process.communicate(timeout=60)
+
+
+def _answer(url: str) -> str | None:
+    try:
+        return httpx.get(url).text + "\n"
+    except httpx.HTTPError:
+        return None

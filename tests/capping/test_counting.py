@@ -20,6 +20,7 @@ from millpond.apps.frequency_capping.pipeline import (
     time_of_rules,
 )
 from millpond.apps.frequency_capping.records import RecordFormat
+from millpond.apps.frequency_capping.rules import TimesToLive
 from millpond.common import RestartStrategies
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.capping import reference
@@ -64,6 +65,20 @@ class Watched(CapUsers):
             states = (self._agenda, self._views, self._seen, self._capped, self._members)
             _entries.append(sum(len(list(state.keys())) for state in states))
         return changes
+
+
+class WithTtl(Watched):
+    """Behind everything there is a time to live of state; it must not be noticed."""
+
+    def __init__(self) -> None:
+        super().__init__(None, TimesToLive(state_ms=400 * DAY))
+
+
+class Unswept(WithTtl):
+    """As if what removes old entries had a fault."""
+
+    def _sweep(self, now_ms: int) -> None:
+        pass
 
 
 # The direct executor runs in this process, with copies of functions.
@@ -296,7 +311,8 @@ def test_whatever_happens_the_app_agrees_at_every_moment(seed: int) -> None:
     _failures.clear()
     _failures.update(happenings.failures)
     settings = {"pipeline.max-parallelism": 1, "parallelism.default": 1}
-    changes, late = run(happenings.batches, happenings.told, happenings.bound, Watched, **settings)
+    function = WithTtl if seed % 4 == 0 else Watched
+    changes, late = run(happenings.batches, happenings.told, happenings.bound, function, **settings)
     came, phases = what_came(happenings.records)
     assert_agree(came, phases, changes)
     kept = reference.without_duplicates(came, phases)
@@ -416,6 +432,17 @@ def test_nothing_is_left_of_users_that_went_away() -> None:
         _entries.clear()
         run([*batches, [record(2, "z", 200 * DAY)]], rules, function=Watched)
         assert _entries[-1] == 0
+
+
+def test_time_to_live_removes_what_was_not_swept() -> None:
+    """P4."""
+    rules = [{"name": "r", "level": "ad", "limit": 3, "window": "5d"}]
+    views = [record(1, ad, 0, impression_id=ad) for ad in "abcdef"]
+    later = [record(1, "x", days * DAY) for days in (399, 401)]
+    _entries.clear()
+    run([views, *([own] for own in later), [record(2, "x", 402 * DAY)]], rules, function=Unswept)
+    assert 12 <= _entries[-2] <= 15, "views and impressions, and the new view"
+    assert _entries[-1] <= 2
 
 
 # --- rules that change -------------------------------------------------------------------------------

@@ -28,12 +28,11 @@ def test_embedded_redis_keeps_what_is_in_it(tmp_path: Path, depth: int) -> None:
 
 
 def test_embedded_redis_of_a_job_that_was_killed_is_replaced(tmp_path: Path) -> None:
-    with embedded_redis(tmp_path, keeps=True) as url:
-        with connect(url) as client:
-            client.sadd("cap:{1}", "ad:1")
-            first = client.info()["process_id"]
-            with embedded_redis(tmp_path, keeps=True), connect(url) as again:
-                assert again.smembers("cap:{1}") == {b"ad:1"}
-                assert again.info()["process_id"] != first
+    with embedded_redis(tmp_path, keeps=True) as url, connect(url) as client:
+        client.sadd("cap:{1}", "ad:1")
+        first = client.info()["process_id"]
+        with embedded_redis(tmp_path, keeps=True), connect(url) as again:
+            assert again.smembers("cap:{1}") == {b"ad:1"}
+            assert again.info()["process_id"] != first
     with pytest.raises(ProcessLookupError):
         os.kill(first, signal.SIGCONT)

@@ -11,7 +11,7 @@ import pytest
 from millpond.apps.frequency_capping.config import parse_config
 from millpond.apps.frequency_capping.pipeline import RULES_DELAY_MS, CheckMessages, ReadMessages
 from millpond.apps.frequency_capping.rulebook import changed_rules
-from millpond.apps.frequency_capping.rules import RuleError, parse_rule
+from millpond.apps.frequency_capping.rules import RuleError, TimesToLive, parse_rule
 from millpond.apps.frequency_capping.rules_source import RulesSource
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import WatermarkStrategy
@@ -91,7 +91,11 @@ def test_wrong_messages_are_put_aside_once_and_orders_may_not_come_by_a_topic() 
     environment = direct_environment({"parallelism.default": 2})
     from millpond.apps.frequency_capping.pipeline import REFUSED
 
-    checked = environment.from_collection(sent).process(ReadMessages()).process(CheckMessages())
+    checked = (
+        environment.from_collection(sent)
+        .process(ReadMessages())
+        .process(CheckMessages(TimesToLive()))
+    )
     refused = checked.get_side_output(REFUSED).map(lambda own: ("refused", own[0]))
     found = list(checked.map(lambda m: ("rule", m)).union(refused).execute_and_collect())
     assert [m for kind, m in found if kind == "rule"] == [{"rule": GOOD}]
@@ -153,7 +157,9 @@ def test_message_counts_from_when_it_was_sent_unless_it_says_from_when() -> None
     ]
     source = MarkedSource(sent, with_timestamps=True)
     stream = environment.from_source(source, WatermarkStrategy.no_watermarks(), "messages")
-    found = list(stream.process(ReadMessages()).process(CheckMessages()).execute_and_collect())
+    found = list(
+        stream.process(ReadMessages()).process(CheckMessages(TimesToLive())).execute_and_collect()
+    )
     assert found == [
         {"rule": GOOD, "at": 1000 + RULES_DELAY_MS},
         {"rule": GOOD, "at": 7},
@@ -165,14 +171,17 @@ def test_rule_that_redis_would_forget_is_refused_whenever_it_comes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P7: by a topic, or in the file while the job runs."""
-    ttl_ms, longer = parse_duration("10d"), {**GOOD, "cool_down": "10d"}
+    lives, longer = TimesToLive(parse_duration("10d")), {**GOOD, "cool_down": "10d"}
+    with pytest.raises(RuleError, match="at least twice as long"):
+        TimesToLive(state_ms=parse_duration("29d")).check([parse_rule(longer)])
+    TimesToLive(state_ms=parse_duration("30d")).check([parse_rule(longer)])
     environment = direct_environment()
     sent = [{"rule": GOOD}, {"rule": longer}, {"rules": [{**GOOD, "window": "lifetime"}]}]
-    checked = environment.from_collection(sent).process(CheckMessages(ttl_ms))
+    checked = environment.from_collection(sent).process(CheckMessages(lives))
     assert list(checked.execute_and_collect()) == sent[:1]
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({"rules": [GOOD]}))
-    source = RulesSource(str(rules), str(tmp_path), ttl_ms)
+    source = RulesSource(str(rules), str(tmp_path), lives)
     enumerator = source.create_enumerator(1, cast(Any, None))
     assert len(enumerator.poll(10)) == 1
     rules.write_text(json.dumps({"rules": [longer]}))

@@ -21,7 +21,7 @@ from millpond.apps.frequency_capping import (
 )
 from millpond.apps.frequency_capping.embedded import embedded_redis, embedded_url
 from millpond.apps.frequency_capping.records import Messages
-from millpond.apps.frequency_capping.rules import parse_rules, refuse_longer
+from millpond.apps.frequency_capping.rules import TimesToLive, parse_rules
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.datastream import StreamExecutionEnvironment
@@ -38,8 +38,8 @@ _DEAD_LETTERS = "dead-letters"
 _ARGUMENTS = "capping.json"
 _REDIS = "redis"
 _KEPT = (
-    *("input", "history", "begin", "rules", "rules_topic", "redis", "redis_ttl", "checkpoint"),
-    *("dead_letters", "out_of_orderness", "master", "parallelism", "settings"),
+    *("input", "history", "begin", "rules", "rules_topic", "redis", "redis_ttl", "state_ttl"),
+    *("checkpoint", "dead_letters", "out_of_orderness", "master", "parallelism", "settings"),
 )
 _FOR_EVER, _RESTART_PAUSE_MS = 1 << 30, 2000
 
@@ -100,24 +100,26 @@ def make_environment(
         out_of_orderness_ms,
         until_end,
         messages,
-        _redis_ttl_ms(parsed.redis_ttl, config),
+        _times_to_live(parsed, config),
     )
     build(environment, job)
     return environment
 
 
-def _redis_ttl_ms(text: str | None, config: CappingConfig) -> int | None:
-    if text is None:
-        return None
+def _times_to_live(parsed: argparse.Namespace, config: CappingConfig) -> TimesToLive:
+    found: dict[str, int | None] = {}
+    for option in ("redis_ttl", "state_ttl"):
+        text = getattr(parsed, option)
+        try:
+            found[option] = None if text is None else parse_duration(text)
+        except WindowError as problem:
+            raise ProgramError(f"--{option.replace('_', '-')}: {problem}.") from None
+    lives = TimesToLive(found["redis_ttl"], found["state_ttl"])
     try:
-        ttl_ms = parse_duration(text)
-    except WindowError as problem:
-        raise ProgramError(f"--redis-ttl: {problem}.") from None
-    try:
-        refuse_longer(parse_rules(config.rules).values(), ttl_ms)
+        lives.check(parse_rules(config.rules).values())
     except RuleError as problem:
-        raise ProgramError(f"--redis-ttl {text}: {problem}.") from None
-    return ttl_ms
+        raise ProgramError(f"{str(problem)[0].upper()}{str(problem)[1:]}.") from None
+    return lives
 
 
 def dead_letters_of(parsed: argparse.Namespace) -> str:

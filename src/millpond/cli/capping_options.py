@@ -55,6 +55,13 @@ def add_commands(commands: Any) -> None:
         help="let Redis forget users of whom it has not been told anything for so long; longer than any "
         "rule caps. A safety net for a job that is never started again (default: Redis forgets nothing)",
     )
+    run.add_argument(
+        "--state-ttl",
+        metavar="TIME",
+        help="let state forget entries that were not written for so long, in event time; at least twice as "
+        "long as any view matters. A safety net behind what is removed in time; costs about a fifth of the "
+        "speed (default: none)",
+    )
     run.add_argument("--checkpoint", required=True, metavar="DIR", help="folder for durable state")
     run.add_argument(
         "--until-end",

@@ -23,6 +23,7 @@ timer. Those that are further ahead wait in the agenda. At the end of a stretch 
 from __future__ import annotations
 
 import bisect
+import copy
 import json
 import zlib
 from collections.abc import Iterable, Iterator
@@ -30,8 +31,8 @@ from typing import Any
 
 from millpond.apps.frequency_capping.control import order_in
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
-from millpond.apps.frequency_capping.rulebook import Rulebook, decode_plan, message_time
-from millpond.apps.frequency_capping.rules import Rule, RuleError
+from millpond.apps.frequency_capping.rulebook import Rulebook, RulePlan, read_plan, tell
+from millpond.apps.frequency_capping.rules import Rule, RuleError, TimesToLive
 from millpond.apps.frequency_capping.times import (
     count,
     first,
@@ -43,10 +44,11 @@ from millpond.apps.frequency_capping.times import (
     without_time,
 )
 from millpond.apps.frequency_capping.windows import NEVER
-from millpond.common import Types
+from millpond.common import Duration, Types
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag, RuntimeContext
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from millpond.datastream.state_ttl import StateTtlConfig
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 _ANY = Types.PICKLED_BYTE_ARRAY()  # tuples: nobody can change them, so they are kept as they are
@@ -59,7 +61,6 @@ LATE = OutputTag("late")
 ANSWERS = OutputTag("answers")
 CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
 STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
-_CURRENT = "current"  # the one entry of the rules: a RulePlan
 _CHANGE = None  # in the agenda: other rules are in force from now on
 _WAITS = MIN_TIMESTAMP
 
@@ -71,16 +72,22 @@ View = tuple["str | None", int, str, str, "str | None"]
 
 
 class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
+    """`lives.state_ms`: behind all that is removed in time, state has an event-time TTL (P4)."""
+
     def __init__(
-        self, record_format: RecordFormat | None = None, tells_still: bool = False
+        self, record_format: RecordFormat | None = None, lives: TimesToLive | None = None
     ) -> None:
         self._format = record_format or RecordFormat()
-        self._tells_still = tells_still
+        self._lives = lives or TimesToLive()
+        self._tells_still = self._lives.redis_ms is not None
 
     def open(self, runtime_context: RuntimeContext) -> None:
         state = runtime_context.get_map_state
-        self._agenda, self._views, self._capped = state(AGENDA), state(VIEWS), state(CAPPED)
-        self._members, self._seen = state(MEMBERS), state(SEEN)
+        self._agenda = state(AGENDA)
+        kept = [
+            state(with_ttl(own, self._lives.state_ms)) for own in (VIEWS, CAPPED, MEMBERS, SEEN)
+        ]
+        self._views, self._capped, self._members, self._seen = kept
         counter = runtime_context.get_metrics_group().counter
         self._counters = {n: counter(n) for n in ("late", "duplicates", "caps", "uncaps")}
         self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
@@ -89,20 +96,20 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         self._timers: Any = None
         self._horizon_ms = MIN_TIMESTAMP
         self._early: dict[tuple[str, str], View] = {}  # (user, impression) -> early view
-        self._use(None, MIN_TIMESTAMP)
+        self._use(RulePlan(Rulebook({})), MIN_TIMESTAMP)
 
     def begin_stretch(self, until_ms: int, ctx: Any) -> None:
         self._timers = ctx.timer_service()
         self._horizon_ms = until_ms
         self._early.clear()
-        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT), ctx.current_watermark())
+        self._use(read_plan(ctx.get_broadcast_state(RULES)), ctx.current_watermark())
 
     # --- views -----------------------------------------------------------------------------------
 
     def process_element(self, value: Arrival, ctx: Any) -> Iterable[Any] | None:
         now_ms = ctx.current_watermark()
         if now_ms >= self._until_ms:
-            self._use(self._text, now_ms)
+            self._use(read_plan(ctx.get_broadcast_state(RULES)), now_ms)
         self._user, impression, time_ms, event, ad, more = value
         if self._sweep_at.value() is None:
             self._plan_sweep(max(now_ms, time_ms))
@@ -122,7 +129,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
         self._user = ctx.get_current_key()
         if timestamp >= self._until_ms:
-            self._use(self._text, timestamp)
+            self._use(read_plan(ctx.get_broadcast_state(RULES)), timestamp)
         work = self._agenda.get(timestamp)
         if work is not None:
             self._agenda.remove(timestamp)
@@ -139,9 +146,9 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._sweep(timestamp)
         return self._taken()
 
-    def _use(self, text: str | None, now_ms: int) -> None:
-        version = decode_plan(text).version_at(now_ms)
-        self._text, self._until_ms = text, version.until_ms
+    def _use(self, plan: RulePlan, now_ms: int) -> None:
+        version = plan.version_at(now_ms)
+        self._until_ms = version.until_ms
         self._book: Rulebook = version.book
         self._rules = self._book.rules
         self._changed = version.changed
@@ -350,8 +357,12 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         if held is not None:
             self._capped.put(pair, (held[0], NEVER, held[2]))
         self._keep(rule, pair, unpack(self._views.get(pair)), now_ms)
-        if self._tells_still and held is not None and self._capped.contains(pair):
+        if held is None or not self._capped.contains(pair):
+            return
+        if self._tells_still:
             self._changes.append((self._user, held[2], STILL, now_ms, rule.name))
+        if self._lives.state_ms is not None:
+            self._members.put(held[2], self._members.get(held[2]))  # as young as what it is about
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
         member = _member(rule, pair)
@@ -417,24 +428,23 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             yield from self._obey(value, ctx)
             return
         state, now_ms = ctx.get_broadcast_state(RULES), ctx.current_watermark()
-        before = decode_plan(state.get(_CURRENT))
         try:
-            at_ms, after = message_time(value), before.told(value, now_ms)
+            told = tell(state, value, now_ms)
         except RuleError:
             return  # CheckMessages has told so; once, not once for every key group
-        state.put(_CURRENT, after.encode())
-        self._use(state.get(_CURRENT), now_ms)
-        waits = at_ms is not None and at_ms > now_ms
-        changed = self._book.differs_in(before.version_at(now_ms).book)
+        if told.changed:
+            self._use(read_plan(state), now_ms)
+        else:
+            self._until_ms = MIN_TIMESTAMP  # read it again, but not once for each message
 
         def take_notice(user: str, _: Any) -> None:
             self._user, self._timers = user, ctx.timer_service()
-            if waits:
-                self._await_change(self._until_ms)
+            if told.changed:
+                self._judge_anew(told.changed, now_ms)
             else:
-                self._judge_anew(changed, now_ms)
+                self._await_change(told.next_ms)
 
-        if waits or changed:
+        if told.changed or told.next_ms < NEVER:
             ctx.apply_to_keyed_state(VIEWS, take_notice)
         yield from self._taken() or ()
 
@@ -463,7 +473,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
         """See control.py. Every key group is asked; the one that has the user answers."""
         now_ms = ctx.current_watermark()
-        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT), now_ms)
+        self._use(read_plan(ctx.get_broadcast_state(RULES)), now_ms)
         if "republish" in order:
             ctx.apply_to_keyed_state(MEMBERS, lambda user, _: self._republish(user, now_ms))
         elif "forget" in order:
@@ -534,6 +544,16 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 "rules_change_at": self._until_ms if self._until_ms < NEVER else None,
             }
         )
+
+
+def with_ttl(descriptor: MapStateDescriptor, ttl_ms: int | None) -> MapStateDescriptor:
+    """The same state, whose entries expire."""
+    if ttl_ms is None:
+        return descriptor
+    copied = copy.copy(descriptor)
+    ttl = StateTtlConfig.new_builder(Duration.of_millis(ttl_ms)).use_event_time().build()
+    copied.enable_time_to_live(ttl)
+    return copied
 
 
 def _name(pair: str) -> str:

@@ -14,12 +14,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from millpond.apps.frequency_capping.capping import CAP, Change
 from millpond.apps.frequency_capping.config import CappingConfig
+from millpond.apps.frequency_capping.demo_view import Row, Seen, draw, line, report, screen
 from millpond.apps.frequency_capping.embedded import embedded_redis
 from millpond.apps.frequency_capping.pipeline import CappingJob, build
 from millpond.apps.frequency_capping.records import RecordFormat
@@ -36,14 +37,14 @@ from millpond.datastream.connectors.base import (
 )
 from millpond.datastream.connectors.redis import connect
 from millpond.datastream.functions import RuntimeContext, SinkContext
+from millpond.errors import JobExecutionError
 
 RULES = [
     {"name": "3 of an ad in 10 s", "level": "ad", "limit": 3, "window": "10s"},
     {"name": "8 of a campaign in 20 s", "level": "campaign", "limit": 8, "window": "20s"},
 ]
 _USERS, _ADS, _CAMPAIGNS = 4000, 12, 3
-_BARS = " ▁▂▃▄▅▆▇█"
-_WARM_UP_S = 5.0  # views pile up while Spark starts
+_OUR_KEYS = "cap:{demo-*}"
 _told: list[Any] = []  # (driver's time in ms, its event times), from the probe in this process
 
 
@@ -54,7 +55,7 @@ def made_up_view(number: int, time_ms: int) -> bytes:
         return b'{"user_no": broken'
     user = int(_USERS * chance.random() ** 3)
     ad = chance.randrange(_ADS)
-    view = {"user_no": user, "da_id": f"ad-{ad}", "campaign_id": f"c{ad % _CAMPAIGNS}"}
+    view = {"user_no": f"demo-{user}", "da_id": f"ad-{ad}", "campaign_id": f"c{ad % _CAMPAIGNS}"}
     return json.dumps({**view, "log_time": time_ms, "impression_id": number}).encode()
 
 
@@ -134,65 +135,30 @@ class _Times(SinkWriter):
         return self._times
 
 
-@dataclass
-class Seen:
-    """What the demo has seen: a row for every look."""
-
-    rows: list[dict[str, float]] = field(default_factory=list)
-    latencies_ms: list[int] = field(default_factory=list)
-
-    def look(self, client: JobClient, redis: Any, begin_s: float) -> dict[str, float]:
-        metrics = client.get_accumulators().result()
-        fresh, _told[:] = list(_told), []
-        new = [now - at for now, times in fresh for at in times]
-        if time.monotonic() - begin_s > _WARM_UP_S:
-            self.latencies_ms += new
-        row = {
-            "s": time.monotonic() - begin_s,
-            "records": metrics.get("read records.records", 0),
-            "bad": metrics.get("read records.bad", 0),
-            "caps": metrics.get("cap users.caps", 0),
-            "uncaps": metrics.get("cap users.uncaps", 0),
-            "watermark": metrics.get("cap users.currentInputWatermark", 0),
-            "users": redis.dbsize(),
-        }
-        before = self.rows[-1]["latency_ms"] if self.rows else 0
-        row["latency_ms"] = sorted(new)[len(new) // 2] if new else before
-        row["capped"] = row["caps"] - row["uncaps"]
-        self.rows.append(row)
-        return row
-
-    def rate(self) -> float:
-        """Records a second, in the last seconds."""
-        last = self.rows[-1]
-        before = next(own for own in self.rows if last["s"] - own["s"] <= 5)
-        passed_s = last["s"] - before["s"]
-        return (last["records"] - before["records"]) / passed_s if passed_s > 0 else 0.0
-
-    def percentile(self, share: float) -> int:
-        ordered = sorted(self.latencies_ms)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0
-
-
 def run_demo(
     seconds: float, rate: int, kafka: str | None, redis_url: str | None, picture: str
 ) -> int:
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     try:
-        if redis_url is not None:
-            return _run(seconds, rate, kafka, redis_url, picture, folder)
-        with embedded_redis(folder) as url:
-            return _run(seconds, rate, kafka, url, picture, folder)
+        with ExitStack() as stack:
+            if redis_url is None:
+                url = stack.enter_context(embedded_redis(folder / "redis"))
+            else:
+                url = redis_url
+                stack.callback(remove_caps, url)
+            source: Source = MadeUpViews(rate)
+            if kafka is not None:
+                source = stack.enter_context(through_kafka(kafka, rate))
+            return _run(seconds, rate, source, url, picture, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run(seconds: float, rate: int, kafka: str | None, url: str, picture: str, folder: Path) -> int:
-    print(f"{rate:,} views/s of {_ADS} ads by {_USERS:,} users. Rules:")
-    for rule in RULES:
-        print(f"  {rule['name']}")
-    print("\nStarting Spark ...", flush=True)
-    source: Source = MadeUpViews(rate) if kafka is None else _through_kafka(kafka, rate, seconds)
+def _run(seconds: float, rate: int, source: Source, url: str, picture: str, folder: Path) -> int:
+    what = f"{rate:,} views/s of {_ADS} ads by {_USERS:,} users"
+    names = " and ".join(str(rule["name"]) for rule in RULES)
+    print(f"Frequency capping: {what}, capped at {names}.")
+    print("Starting Spark ...", flush=True)
     configuration = {"execution.checkpointing.dir": str(folder / "state"), "parallelism.default": 2}
     environment = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict({"millpond.master": "local[2]", **configuration})
@@ -204,125 +170,108 @@ def _run(seconds: float, rate: int, kafka: str | None, url: str, picture: str, f
     job = CappingJob(source, config, str(rules), url, dead_letters, control)
     build(environment, job).sink_to(Probe()).uid("probe")
     client = environment.execute_async("frequency capping demo")
-    redis, seen = connect(url), Seen()
-    _watch(client, redis, seen, seconds)
+    with connect(url) as redis:
+        try:
+            seen = _watch(client, redis, seconds)
+        except KeyboardInterrupt:
+            client.cancel().result()
+            print("\nStopped.")
+            return 130
     client.cancel().result()
-    _report(seen, picture)
+    print(f"\n{report(seen)}")
+    print(draw(seen, picture, f"Frequency capping: {what}"))
     return 0
 
 
-def _watch(client: JobClient, redis: Any, seen: Seen, seconds: float) -> None:
+def _watch(client: JobClient, redis: Any, seconds: float) -> Seen:
     while not client.get_accumulators().result().get("read records.records"):
         if client.get_job_status().result().is_terminal_state():
             client.get_job_execution_result().result()
         time.sleep(0.05)
-    begin_s, shown = time.monotonic(), 0
+    seen, begin_s, next_line_s = Seen(), time.monotonic(), 0.0
     is_terminal = sys.stdout.isatty()
-    while time.monotonic() - begin_s < seconds:
+    while (passed_s := time.monotonic() - begin_s) < seconds:
         if client.get_job_status().result().is_terminal_state():
             client.get_job_execution_result().result()
-        row = seen.look(client, redis, begin_s)
-        if is_terminal or row["s"] >= shown:
-            print(_view(seen, row, is_terminal), end="", flush=True)
-            shown += 5
+        seen.rows.append(_look(client, redis, passed_s))
+        if is_terminal:
+            lines = screen(seen, seconds)
+            back = f"\x1b[{len(lines)}F" if len(seen.rows) > 1 else "\n"
+            print(back + "".join(f"\x1b[2K{own}\n" for own in lines), end="", flush=True)
+        elif passed_s >= next_line_s:
+            print(line(seen), flush=True)
+            next_line_s += 5
         time.sleep(0.5)
-    if is_terminal:
-        print()
+    return seen
 
 
-def _view(seen: Seen, row: dict[str, float], is_terminal: bool) -> str:
-    behind_s = max(0.0, time.time() - row["watermark"] / 1000) if row["watermark"] > 0 else 0.0
-    line = (
-        f"{row['s']:5.1f} s  {seen.rate():7,.0f} views/s  {row['capped']:6,.0f} capped for "
-        f"{row['users']:5,.0f} users  {row['caps']:7,.0f} caps  {row['uncaps']:7,.0f} releases  "
-        f"{row['bad']:4,.0f} bad  event time {behind_s:4.1f} s behind"
+def _look(client: JobClient, redis: Any, passed_s: float) -> Row:
+    metrics = client.get_accumulators().result()
+    fresh, _told[:] = list(_told), []
+    keys = list(redis.scan_iter(match=_OUR_KEYS, count=1000))
+    watermark_ms = int(metrics.get("cap users.currentInputWatermark", 0))
+    return Row(
+        passed_s,
+        records=int(metrics.get("read records.records", 0)),
+        bad=int(metrics.get("read records.bad", 0)),
+        caps=int(metrics.get("cap users.caps", 0)),
+        uncaps=int(metrics.get("cap users.uncaps", 0)),
+        users=len(keys),
+        behind_s=max(0.0, time.time() - watermark_ms / 1000) if watermark_ms > 0 else 0.0,
+        latencies_ms=[now_ms - at_ms for now_ms, times in fresh for at_ms in times],
+        example=_example(redis, keys),
     )
-    if not is_terminal:
-        return line + "\n"
-    plot = _bars([own["capped"] for own in seen.rows], 60)
-    lines = [
-        line,
-        f"capped   {plot}",
-        f"latency  {_bars([r['latency_ms'] for r in seen.rows], 60)}",
-    ]
-    back = f"\x1b[{len(lines)}F" if len(seen.rows) > 1 else "\n"
-    return back + "".join(f"\x1b[2K{own}\n" for own in lines)
 
 
-def _bars(values: list[float], width: int) -> str:
-    values = values[-width:]
-    most = max(values, default=0) or 1
-    return "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values)
+def _example(redis: Any, keys: list[bytes]) -> str:
+    """One user, in words; the same one while they have a cap."""
+    if not keys:
+        return ""
+    key = min(keys)
+    members = sorted(own.decode() for own in redis.smembers(key))
+    user = key.decode().removeprefix("cap:{").removesuffix("}")
+    return f"user {user} must not see {', '.join(members[:4])}" if members else ""
 
 
-def _report(seen: Seen, picture: str) -> None:
-    last = seen.rows[-1]
-    print(
-        f"\n{last['records']:,.0f} views, {last['bad']:,.0f} of them broken (put aside, and counted). "
-        f"{last['caps']:,.0f} times something was capped, {last['uncaps']:,.0f} times released; at most "
-        f"{max(row['capped'] for row in seen.rows):,.0f} at once."
-    )
-    if seen.latencies_ms:
-        print(
-            f"From a view to its cap in Redis, after {_WARM_UP_S:g} s: {seen.percentile(0.5):,} ms (median), "
-            f"{seen.percentile(0.99):,} ms (99 %)."
-        )
-    if _draw(seen, picture):
-        print(f"A picture is in {picture}.")
+def remove_caps(url: str) -> None:
+    """What the demo has left in a Redis that is not its own."""
+    with connect(url) as redis:
+        for key in redis.scan_iter(match=_OUR_KEYS, count=1000):
+            redis.delete(key)
 
 
-def _draw(seen: Seen, path: str) -> bool:
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        return False
-    figure, (above, below) = pyplot.subplots(
-        2, 1, figsize=(9, 6), sharex=True, layout="constrained"
-    )
-    at = [row["s"] for row in seen.rows]
-    above.plot(at, [row["capped"] for row in seen.rows], color="#c44", label="capped now")
-    above.plot(at, [row["caps"] for row in seen.rows], color="#999", lw=1, label="caps so far")
-    above.plot(
-        at, [row["uncaps"] for row in seen.rows], color="#4a4", lw=1, label="releases so far"
-    )
-    above.set_title("Frequency capping")
-    above.legend()
-    below.plot(at, [row["latency_ms"] for row in seen.rows], color="#36c")
-    below.set_ylabel("view to Redis, ms")
-    below.set_xlabel("s")
-    below.set_ylim(bottom=0)
-    figure.savefig(path, dpi=110)
-    return True
-
-
-def _through_kafka(servers: str, rate: int, seconds: float) -> Source:
-    """Makes the views in a thread, sends them to a topic of their own, and reads that."""
+@contextmanager
+def through_kafka(servers: str, rate: int) -> Iterator[Source]:
+    """Makes the views in a thread, sends them to a topic of their own, and reads that. The topic is deleted
+    in the end."""
     from millpond.common.serialization import ByteArraySchema
     from millpond.datastream.connectors.kafka import KafkaSource
     from millpond.datastream.connectors.kafka_client import client_module, make_client
 
     topic = f"millpond-demo-{time.time_ns() // 1_000_000}"
-    admin, new_topic = (
-        make_client("admin.AdminClient", servers, {}),
-        client_module(".admin").NewTopic,
-    )
-    admin.create_topics([new_topic(topic, 2, 1)])[topic].result(60)
+    admin = make_client("admin.AdminClient", servers, {})
+    try:
+        admin.create_topics([client_module(".admin").NewTopic(topic, 2, 1)])[topic].result(60)
+    except client_module().KafkaException as problem:
+        raise JobExecutionError(f"Kafka at {servers} does not answer: {problem}.") from None
+    is_over = threading.Event()
 
     def send() -> None:
-        producer, begin_s, sent = (
-            make_client("Producer", servers, {"linger.ms": "5"}),
-            time.time(),
-            0,
-        )
-        while time.time() < begin_s + seconds + 60:
+        producer = make_client("Producer", servers, {"linger.ms": "5"})
+        begin_s, sent = time.time(), 0
+        while not is_over.wait(0.01):
             for number in range(sent, int((time.time() - begin_s) * rate)):
                 producer.produce(topic, made_up_view(number, time.time_ns() // 1_000_000))
                 sent = number + 1
-            producer.poll(0.01)
+            producer.poll(0)
+        producer.purge()
 
-    threading.Thread(target=send, daemon=True).start()
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
     source = KafkaSource.builder().set_bootstrap_servers(servers).set_topics(topic)
-    return source.set_value_only_deserializer(ByteArraySchema()).build()
+    try:
+        yield source.set_value_only_deserializer(ByteArraySchema()).build()
+    finally:
+        is_over.set()
+        sender.join()
+        admin.delete_topics([topic])[topic].result(60)

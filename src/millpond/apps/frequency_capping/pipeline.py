@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.apps.frequency_capping.answers import AnswerSink
@@ -28,7 +28,7 @@ from millpond.apps.frequency_capping.records import (
     shown,
 )
 from millpond.apps.frequency_capping.rulebook import changed_rules, message_time
-from millpond.apps.frequency_capping.rules import RuleError, refuse_longer
+from millpond.apps.frequency_capping.rules import RuleError, TimesToLive
 from millpond.apps.frequency_capping.rules_source import RulesSource
 from millpond.common import Duration, Encoder, WatermarkStrategy
 from millpond.common.watermark_strategy import TimestampAssigner
@@ -64,7 +64,7 @@ class CappingJob:
     out_of_orderness_ms: int = 0
     until_end: bool = False
     rule_messages: Source | None = None
-    redis_ttl_ms: int | None = None
+    lives: TimesToLive = field(default_factory=TimesToLive)
 
 
 def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStream:
@@ -78,22 +78,22 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
         .name("read records")
     )
     views = parsed.assign_timestamps_and_watermarks(event_time(job))
-    told = RulesSource(job.rules_path, job.control, job.redis_ttl_ms)
+    told = RulesSource(job.rules_path, job.control, job.lives)
     rules = environment.from_source(told, time_of_rules(), "rules").uid("rules")
     done_orders = rules.filter(is_order).uid("orders").map(done).uid("done orders")
     if job.rule_messages is not None:
         sent = environment.from_source(job.rule_messages, time_of_rules(), "rule messages")
         read = sent.uid("rule messages").process(ReadMessages()).uid("read rule messages")
         rules = rules.union(read)
-    rules = rules.process(CheckMessages(job.redis_ttl_ms)).uid("check rules").name("check rules")
+    rules = rules.process(CheckMessages(job.lives)).uid("check rules").name("check rules")
     changes = (
         views.key_by(lambda arrival: arrival[0])
         .connect(rules.broadcast(RULES))
-        .process(CapUsers(record_format, job.redis_ttl_ms is not None))
+        .process(CapUsers(record_format, job.lives))
         .uid("cap users")
         .name("cap users")
     )
-    commands = RedisCommands(job.redis_ttl_ms)
+    commands = RedisCommands(job.lives.redis_ms)
     changes.sink_to(RedisSink(job.redis_url, commands, last_wins=True)).uid("redis").name("redis")
     aside = parsed.get_side_output(BAD).map(dead_letter).uid("bad records")
     late = changes.get_side_output(LATE).map(late_letter).uid("late records")
@@ -126,10 +126,11 @@ class ReadMessages(ProcessFunction):
 
 
 class CheckMessages(ProcessFunction):
-    """Puts messages aside that are no rules, once for all; and rules that Redis would forget too early."""
+    """Puts messages aside that are no rules, once for all; and rules for which something is
+    forgotten too early."""
 
-    def __init__(self, redis_ttl_ms: int | None = None) -> None:
-        self._redis_ttl_ms = redis_ttl_ms
+    def __init__(self, lives: TimesToLive) -> None:
+        self._lives = lives
 
     def open(self, runtime_context: RuntimeContext) -> None:
         self._refused = runtime_context.get_metrics_group().counter("refused")
@@ -138,7 +139,7 @@ class CheckMessages(ProcessFunction):
         if not is_order(value):
             try:
                 message_time(value)
-                refuse_longer(changed_rules({}, value).values(), self._redis_ttl_ms)
+                self._lives.check(changed_rules({}, value).values())
             except RuleError as problem:
                 self._refused.inc()
                 return [(REFUSED, (str(problem), value))]

@@ -200,10 +200,26 @@ def parse_rules(specs: Any) -> dict[str, Rule]:
     return rules
 
 
-def refuse_longer(rules: Iterable[Rule], ttl_ms: int | None) -> None:
-    """Raise RuleError if Redis, which forgets after `ttl_ms`, could forget what one of them still caps."""
-    for rule in rules:
-        if ttl_ms is not None and max(rule.window.longest_ms, rule.cool_down_ms) >= ttl_ms:
-            raise RuleError(
-                f"rule {rule.name!r} can cap for longer than --redis-ttl, and Redis would forget it meanwhile"
-            )
+@dataclass(frozen=True)
+class TimesToLive:
+    """Safety nets: how long Redis keeps a user of whom it is not told anything, and state an entry that is
+    not written; None: for ever."""
+
+    redis_ms: int | None = None
+    state_ms: int | None = None
+
+    def check(self, rules: Iterable[Rule]) -> None:
+        """Raise RuleError if what one of them still needs could be gone."""
+        for rule in rules:
+            if self.redis_ms is not None and self.redis_ms <= max(
+                rule.window.longest_ms, rule.cool_down_ms
+            ):
+                raise RuleError(
+                    f"rule {rule.name!r} can cap for longer than --redis-ttl, and Redis would forget it "
+                    "meanwhile"
+                )
+            # A view that comes late makes its entry as old as itself.
+            if self.state_ms is not None and self.state_ms < 2 * rule.longest_ms:
+                raise RuleError(
+                    f"--state-ttl must be at least twice as long as a view can matter to rule {rule.name!r}"
+                )

@@ -11,7 +11,7 @@ from typing import Any
 
 from millpond.apps.frequency_capping.config import CappingConfig, default_config, load_config
 from millpond.apps.frequency_capping.control import ControlFolder
-from millpond.apps.frequency_capping.rules import RuleError, parse_rules, refuse_longer
+from millpond.apps.frequency_capping.rules import RuleError, TimesToLive, parse_rules
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.datastream.functions import RuntimeContext
 
@@ -21,18 +21,18 @@ _log = logging.getLogger(__name__)
 
 class RulesSource(Source):
     """`path`: of the file; None for the rules that count without one. `control`: the folder for orders.
-    `redis_ttl_ms`: longer rules are refused."""
+    `lives`: longer rules are refused."""
 
     bounded = False
     endless = True
 
-    def __init__(self, path: str | None, control: str, redis_ttl_ms: int | None = None) -> None:
+    def __init__(self, path: str | None, control: str, lives: TimesToLive) -> None:
         self._path = path
         self._control = control
-        self._redis_ttl_ms = redis_ttl_ms
+        self._lives = lives
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
-        return _RulesEnumerator(self._path, ControlFolder(self._control), self._redis_ttl_ms)
+        return _RulesEnumerator(self._path, ControlFolder(self._control), self._lives)
 
     def read(self, arguments: str) -> Iterator[tuple[Any, int | None]]:
         yield json.loads(arguments), None
@@ -41,9 +41,9 @@ class RulesSource(Source):
 class _RulesEnumerator(SplitEnumerator):
     """The position is what was handed out last: rules, and the name of an order."""
 
-    def __init__(self, path: str | None, control: ControlFolder, redis_ttl_ms: int | None) -> None:
+    def __init__(self, path: str | None, control: ControlFolder, lives: TimesToLive) -> None:
         super().__init__()
-        self._redis_ttl_ms = redis_ttl_ms
+        self._lives = lives
         self._path = path
         self._control = control
         self._order = ""
@@ -80,7 +80,7 @@ class _RulesEnumerator(SplitEnumerator):
 
     def _check_length(self, config: CappingConfig) -> None:
         try:
-            refuse_longer(parse_rules(config.rules).values(), self._redis_ttl_ms)
+            self._lives.check(parse_rules(config.rules).values())
         except RuleError as problem:
             raise RuleError(f"{self._path}: {problem}.") from None
 

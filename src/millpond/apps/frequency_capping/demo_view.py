@@ -1,0 +1,156 @@
+"""What people see of the demo: a live view in the terminal, a report at the end, and a picture."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_WARM_UP_S = 5.0  # views pile up while Spark starts
+_RECENT_S = 5.0
+
+
+@dataclass
+class Row:
+    """What was seen at one look. `latencies_ms`: of caps since the look before, from view to Redis."""
+
+    s: float
+    records: int
+    bad: int
+    caps: int
+    uncaps: int
+    users: int
+    behind_s: float
+    latencies_ms: list[int] = field(default_factory=list)
+    example: str = ""
+
+    @property
+    def capped(self) -> int:
+        return self.caps - self.uncaps
+
+
+@dataclass
+class Seen:
+    """A row for every look."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def recent(self) -> list[Row]:
+        last = self.rows[-1]
+        return [row for row in self.rows if last.s - row.s <= _RECENT_S]
+
+    def rate(self) -> float:
+        """Records a second, in the last seconds."""
+        first, last = self.recent()[0], self.rows[-1]
+        passed_s = last.s - first.s
+        return (last.records - first.records) / passed_s if passed_s > 0 else 0.0
+
+    def latencies_ms(self) -> list[int]:
+        """Of all caps, once views no longer pile up."""
+        return [own for row in self.rows if row.s > _WARM_UP_S for own in row.latencies_ms]
+
+
+def percentile(values: Sequence[int], share: float) -> int:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0
+
+
+def line(seen: Seen) -> str:
+    """For a file, or a terminal that is none."""
+    row = seen.rows[-1]
+    recent = [own for other in seen.recent() for own in other.latencies_ms]
+    return (
+        f"{row.s:5.1f} s  {seen.rate():7,.0f} views/s  {row.capped:6,} capped for {row.users:5,} users  "
+        f"{row.caps:7,} caps  {row.uncaps:7,} releases  {row.bad:4,} bad  "
+        f"event time {row.behind_s:4.1f} s behind  latency {percentile(recent, 0.5):5,} ms"
+    )
+
+
+def screen(seen: Seen, seconds: float) -> list[str]:
+    """Lines for a terminal, in its width."""
+    width = shutil.get_terminal_size().columns
+    row, recent = seen.rows[-1], [own for other in seen.recent() for own in other.latencies_ms]
+    latency = "no cap yet"
+    if recent:
+        latency = f"{percentile(recent, 0.5):,} ms (median), {percentile(recent, 0.99):,} ms (99 %)"
+    bars = max(10, min(60, width - 38))
+    medians = [percentile(own.latencies_ms, 0.5) for own in seen.rows]
+    counts = [own.capped for own in seen.rows]
+    lines = [
+        f"  {row.s:.0f} of {seconds:.0f} s",
+        f"  views          {seen.rate():,.0f} a second; {row.records:,} so far, {row.bad:,} of them broken",
+        f"  capped now     {row.capped:,} for {row.users:,} users; "
+        f"{row.caps:,} caps, {row.uncaps:,} releases so far",
+        f"  event time     {row.behind_s:.1f} s behind the clock",
+        f"  view to Redis  {latency}",
+        f"  right now      {row.example or 'nothing is capped'}",
+        "",
+        f"  capped         {_bars(counts, bars)}  most {max(counts):,}",
+        f"  latency        {_bars(medians, bars)}  most {max(medians):,} ms",
+    ]
+    return [own[: width - 1] for own in lines]
+
+
+def _bars(values: list[int], width: int) -> str:
+    values = values[-width:]
+    most = max(values, default=0) or 1
+    text = "".join(_BARS[round(value / most * (len(_BARS) - 1))] for value in values)
+    return text.ljust(width)
+
+
+def report(seen: Seen) -> str:
+    last = seen.rows[-1]
+    text = (
+        f"{last.records:,} views, {last.bad:,} of them broken (put aside, and counted).\n"
+        f"{last.caps:,} times something was capped, {last.uncaps:,} times released; at most "
+        f"{max(row.capped for row in seen.rows):,} at once."
+    )
+    latencies_ms = seen.latencies_ms()
+    if latencies_ms:
+        text += (
+            f"\nFrom a view to its cap in Redis: {percentile(latencies_ms, 0.5):,} ms (median), "
+            f"{percentile(latencies_ms, 0.99):,} ms (99 %), after the first {_WARM_UP_S:g} s."
+        )
+    return text
+
+
+def draw(seen: Seen, path: str, title: str) -> str:
+    """Returns what to tell about it."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+    except ImportError:
+        return "There is no picture, because matplotlib is not installed: pip install matplotlib."
+    figure, (above, middle, below) = pyplot.subplots(
+        3, 1, figsize=(9, 7.5), sharex=True, layout="constrained"
+    )
+    at = [row.s for row in seen.rows]
+    figure.suptitle(title)
+    above.fill_between(at, [row.capped for row in seen.rows], color="#c44", alpha=0.35)
+    above.plot(at, [row.capped for row in seen.rows], color="#c44")
+    above.set_ylabel("capped now")
+    pairs = list(zip(seen.rows, seen.rows[1:], strict=False))
+    for name, color in (("caps", "#c44"), ("uncaps", "#4a4")):
+        rates = [(getattr(b, name) - getattr(a, name)) / max(b.s - a.s, 0.001) for a, b in pairs]
+        label = "capped" if name == "caps" else "released"
+        middle.plot(at[1:], rates, color=color, label=label)
+    middle.set_ylabel("a second")
+    middle.legend(loc="upper left", frameon=False)
+    told = [row for row in seen.rows if row.latencies_ms]
+    for share, color, label in ((0.99, "#9bf", "99 %"), (0.5, "#36c", "median")):
+        values = [percentile(row.latencies_ms, share) for row in told]
+        below.plot([row.s for row in told], values, color=color, label=label)
+    below.set_ylabel("view to Redis, ms")
+    below.set_xlabel("seconds since the first views were read")
+    if told:
+        below.legend(loc="upper right", frameon=False)
+    for own in (above, middle, below):
+        own.set_ylim(bottom=0)
+        own.grid(alpha=0.25)
+        own.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+    return f"A picture is in {path}."
