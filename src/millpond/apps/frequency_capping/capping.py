@@ -6,14 +6,6 @@ and on nothing else: neither on the order of views nor on what was capped before
 for the cool-down after each view that made it as many. What is in Redis is a *member*, a level and an id; it
 is capped while any rule caps it: the strictest wins.
 
-State per user, entry by entry (P4):
-
-    agenda   time -> what to do then: views that begin to count, pairs to look at, CHANGE
-    views    pair -> the times of its views that matter (times.py)
-    capped   pair -> (since, when to look at it again, member)
-    members  member -> the rules that cap it
-    seen     event and impression -> time of its record; WAITS if it is in the agenda
-
 A view comes before event time has come to it. If event time will do so before the stretch ends (see
 `begin_stretch`), nothing can come between but other views: then it is an *early* view, and goes to its pairs
 at once; a pair is looked at when it may be capped. So most views need neither an entry in the agenda nor a
@@ -23,13 +15,12 @@ timer. Those that are further ahead wait in the agenda. At the end of a stretch 
 from __future__ import annotations
 
 import bisect
-import copy
-import json
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from millpond.apps.frequency_capping.control import order_in
+from millpond.apps.frequency_capping.orders import ObeysOrders
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
 from millpond.apps.frequency_capping.rulebook import Rulebook, RulePlan, read_plan, tell
 from millpond.apps.frequency_capping.rules import Rule, RuleError, TimesToLive
@@ -43,35 +34,34 @@ from millpond.apps.frequency_capping.times import (
     with_time,
     without_time,
 )
+from millpond.apps.frequency_capping.user_state import (
+    AGENDA,
+    CAP,
+    CAPPED,
+    LATE,
+    MEMBERS,
+    RULES,
+    SEEN,
+    STILL,
+    UNCAP,
+    VIEWS,
+    Change,
+    View,
+    member_of,
+    name_in,
+    with_ttl,
+)
 from millpond.apps.frequency_capping.windows import NEVER
-from millpond.common import Duration, Types
+from millpond.common import Types
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag, RuntimeContext
-from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from millpond.datastream.state_ttl import StateTtlConfig
+from millpond.datastream import RuntimeContext
+from millpond.datastream.state import ValueStateDescriptor
 
-RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
-_ANY = Types.PICKLED_BYTE_ARRAY()  # tuples: nobody can change them, so they are kept as they are
-VIEWS = MapStateDescriptor("views", Types.STRING(), _ANY)
-CAPPED = MapStateDescriptor("capped", Types.STRING(), _ANY)
-MEMBERS = MapStateDescriptor("members", Types.STRING(), _ANY)
-AGENDA = MapStateDescriptor("agenda", Types.LONG(), _ANY)
-SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
-LATE = OutputTag("late")
-ANSWERS = OutputTag("answers")
-CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
-STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
 _CHANGE = None  # in the agenda: other rules are in force from now on
 _WAITS = MIN_TIMESTAMP
 
 
-# User, member, CAP or UNCAP, event time, and the rule that made the difference.
-Change = tuple[str, str, str, int, str]
-# Impression, time, event, ad, the whole record if it has more fields.
-View = tuple["str | None", int, str, str, "str | None"]
-
-
-class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
+class CapUsers(ObeysOrders):
     """`lives.state_ms`: behind all that is removed in time, state has an event-time TTL (P4)."""
 
     def __init__(
@@ -334,7 +324,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         if end_ms > now_ms:
             if held is None or held[1] > end_ms:
                 since_ms = now_ms if held is None else held[0]
-                self._look_again(pair, since_ms, end_ms, _member(rule, pair))
+                self._look_again(pair, since_ms, end_ms, member_of(rule, pair))
             if held is None:
                 self._cap(rule, pair, now_ms)
             return
@@ -351,7 +341,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _look_at(self, pair: str, now_ms: int) -> None:
         """A pair that may be capped now, or released unless views have come since."""
         held = self._capped.get(pair)
-        rule = self._rules.get(_name(pair))
+        rule = self._rules.get(name_in(pair))
         if rule is None or (held is not None and held[1] != now_ms):
             return  # another time is in the agenda
         if held is not None:
@@ -365,7 +355,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._members.put(held[2], self._members.get(held[2]))  # as young as what it is about
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
-        member = _member(rule, pair)
+        member = member_of(rule, pair)
         rules = self._members.get(member) or ()
         self._members.put(member, (*rules, rule.name))
         if not rules:
@@ -374,7 +364,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _release(self, pair: str, member: str, now_ms: int) -> None:
         self._capped.remove(pair)
-        name = _name(pair)
+        name = name_in(pair)
         rules = tuple(own for own in self._members.get(member) or () if own != name)
         if rules:
             self._members.put(member, rules)
@@ -454,7 +444,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _judge_anew(self, changed: Iterable[str], now_ms: int) -> None:
         """What a user has of these rules. (What is capped has views.)"""
         for pair, packed in list(self._views.items()):
-            name = _name(pair)
+            name = name_in(pair)
             if name not in changed:
                 continue
             rule = self._rules.get(name)
@@ -467,98 +457,3 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 self._release(pair, held[2], now_ms)
         if self._until_ms < NEVER and not self._views.is_empty():
             self._await_change(self._until_ms)
-
-    # --- orders ----------------------------------------------------------------------------------
-
-    def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
-        """See control.py. Every key group is asked; the one that has the user answers."""
-        now_ms = ctx.current_watermark()
-        self._use(read_plan(ctx.get_broadcast_state(RULES)), now_ms)
-        if "republish" in order:
-            ctx.apply_to_keyed_state(MEMBERS, lambda user, _: self._republish(user, now_ms))
-        elif "forget" in order:
-            for descriptor in (AGENDA, SEEN, VIEWS, CAPPED, MEMBERS):
-                ctx.apply_to_keyed_state(
-                    descriptor,
-                    lambda user, _: self._forget(user, now_ms) if user == order["user"] else None,
-                )
-        else:
-            answers: list[str] = []
-            for descriptor in (AGENDA, VIEWS, CAPPED):
-                ctx.apply_to_keyed_state(
-                    descriptor,
-                    lambda user, _: (
-                        answers.append(self._explain(order, now_ms))
-                        if user == order["user"] and not answers
-                        else None
-                    ),
-                )
-            for answer in answers:
-                yield ANSWERS, answer
-        yield from self._taken() or ()
-
-    def _republish(self, user: str, now_ms: int) -> None:
-        for member, rules in self._members.items():
-            self._changes.append((user, member, CAP, now_ms, rules[0]))
-
-    def _forget(self, user: str, now_ms: int) -> None:
-        """Timers that are left find nothing to do."""
-        for member in list(self._members.keys()):
-            self._changes.append((user, member, UNCAP, now_ms, FORGET))
-        self._changes.append((user, "", FORGET, now_ms, FORGET))
-        for state in (self._agenda, self._views, self._capped, self._members, self._seen):
-            state.clear()
-        self._sweep_at.clear()
-
-    def _explain(self, order: dict[str, Any], now_ms: int) -> str:
-        pairs = []
-        for pair, packed in self._views.items():
-            times = unpack(packed)
-            name, _, found = pair.partition("\x00")
-            rule = self._rules.get(name)
-            if rule is None or order.get("ad") not in (None, found):
-                continue
-            counting = [time_ms for time_ms in times if rule.window.expiry(time_ms) > now_ms]
-            held = self._capped.get(pair)
-            if held is None and not counting:
-                continue
-            released_ms = None if held is None else rule.capped_until(times)
-            pairs.append(
-                {
-                    "rule": name,
-                    "member": _member(rule, pair),
-                    "views": counting,
-                    "limit": rule.limit,
-                    "capped_since": None if held is None else held[0],
-                    "released_at": released_ms if released_ms != NEVER else None,
-                }
-            )
-        waiting = [item for _, work in self._agenda.items() for item in work if type(item) is tuple]
-        return json.dumps(
-            {
-                "id": order["explain"],
-                "user": order["user"],
-                "event_time": now_ms,
-                "pairs": sorted(pairs, key=lambda own: (own["rule"], own["member"])),
-                "not_counted_yet": len(waiting),
-                "rules_change_at": self._until_ms if self._until_ms < NEVER else None,
-            }
-        )
-
-
-def with_ttl(descriptor: MapStateDescriptor, ttl_ms: int | None) -> MapStateDescriptor:
-    """The same state, whose entries expire."""
-    if ttl_ms is None:
-        return descriptor
-    copied = copy.copy(descriptor)
-    ttl = StateTtlConfig.new_builder(Duration.of_millis(ttl_ms)).use_event_time().build()
-    copied.enable_time_to_live(ttl)
-    return copied
-
-
-def _name(pair: str) -> str:
-    return pair.partition("\x00")[0]
-
-
-def _member(rule: Rule, pair: str) -> str:
-    return f"{rule.level}:{pair.partition(chr(0))[2]}"
