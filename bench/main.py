@@ -2,6 +2,7 @@
 
 bin/bench capping            frequency capping, all systems in turn (about half an hour)
 bin/bench capping --quick    Millpond and Flink in Java, one run each
+bin/bench product            the frequency-capping app, Kafka in and Redis out, beside Flink (half an hour)
 bin/bench windows            tumbling, sliding and session windows beside Flink in Java and plain Spark
 bin/bench state              state larger than memory: speed beside Flink's RocksDB, checkpoints, restore
 bin/bench latency            from source to sink at a fixed rate
@@ -33,6 +34,7 @@ def main() -> None:
         "what",
         choices=[
             "capping",
+            "product",
             "windows",
             "latency",
             "lookup",
@@ -48,12 +50,22 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=200_000)
     parser.add_argument("--entries", type=int, default=10_000_000, help="of state")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--only", help="comma-separated systems of capping, or kinds of windows")
+    parser.add_argument(
+        "--only", help="comma-separated systems of capping, kinds of windows, or parts of product"
+    )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     folder = RESULTS.absolute()
     if options.what == "capping":
         capping(options, folder)
+    elif options.what == "product":
+        from bench.capping import product
+
+        found = product.measure(
+            options.views, options.users, options.repeat, options.only, folder / "workshop"
+        )
+        report.save("product", found, folder)
+        print(f"{report.machine()}\n\n{product.table(found)}\n")
     elif options.what == "windows":
         from bench.windows import side_by_side as windows
 

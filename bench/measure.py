@@ -43,7 +43,10 @@ class BenchmarkFailed(Exception):
     """A program under measurement failed; the text is the end of its output."""
 
 
-def run_program(command: list[str], timeout_s: float, **environment: str) -> Measurement:
+def run_program(
+    command: list[str], timeout_s: float, only: bytes = b"", **environment: str
+) -> Measurement:
+    """`only`: watch the memory of those processes whose command line has this."""
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         command,
@@ -53,7 +56,7 @@ def run_program(command: list[str], timeout_s: float, **environment: str) -> Mea
         env={**os.environ, **environment, _MARK: mark},
         cwd=Path(__file__).parent.parent,
     )
-    peak = _Peak(mark)
+    peak = _Peak(mark, only)
     peak.start()
     try:
         output, errors = process.communicate(timeout=timeout_s)
@@ -72,8 +75,9 @@ def run_program(command: list[str], timeout_s: float, **environment: str) -> Mea
 class _Peak(threading.Thread):
     """Every process that inherited the mark counts, with its share of what it shares (PSS)."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, only: bytes) -> None:
         super().__init__(daemon=True)
+        self._only = only
         self._needle = f"{_MARK}={mark}".encode()
         self._done = threading.Event()
         self.mb = 0.0
@@ -87,6 +91,8 @@ class _Peak(threading.Thread):
             return 0.0
         try:
             if self._needle not in Path(f"/proc/{entry}/environ").read_bytes():
+                return 0.0
+            if self._only not in Path(f"/proc/{entry}/cmdline").read_bytes():
                 return 0.0
             for line in Path(f"/proc/{entry}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):

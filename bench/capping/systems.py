@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyspark
+
 PEERS = Path(__file__).parent / "peers"
 FLINK, BYTEWAX = "apache-flink==2.3.0", "bytewax==0.21.1"
 Command = Callable[["Workshop", list[list[str]], Path], list[str]]
@@ -39,13 +41,28 @@ class Workshop:
         (package,) = python.parent.parent.glob("lib/python*/site-packages/pyflink")
         return str(package / "lib" / "*")
 
-    def flink_classes(self, source: Path) -> Path:
+    def jars(self, *coordinates: str) -> str:
+        """A class path: organisation:name:version each, without what they need in turn."""
+        folder = self.folder / "jars"
+        (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+        for own in coordinates:
+            organisation, name, version = own.split(":")
+            if not (folder / f"{name}-{version}.jar").exists():
+                command = ["java", "-jar", str(ivy), "-cache", str(self.folder / "ivy")]
+                command += ["-dependency", organisation, name, version, "-confs", "default"]
+                command += ["-notransitive", "-types", "jar", "bundle"]
+                command += ["-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        return str(folder / "*")
+
+    def flink_classes(self, source: Path, more_jars: str = "") -> Path:
         """A folder with the compiled job."""
         classes = self.folder / "flink-classes"
         compiled = classes / f"{source.stem}.class"
         if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
             classes.mkdir(parents=True, exist_ok=True)
-            command = ["javac", "-nowarn", "-cp", self.flink_jars(), "-d", str(classes)]
+            path = f"{self.flink_jars()}:{more_jars}"
+            command = ["javac", "-nowarn", "-cp", path, "-d", str(classes)]
             subprocess.run([*command, str(source)], check=True)
         return classes
 

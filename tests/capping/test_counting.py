@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.apps.frequency_capping.capping import CAP, LATE, RULES, CapUsers
+from millpond.apps.frequency_capping.capping import CapUsers
 from millpond.apps.frequency_capping.config import default_config
 from millpond.apps.frequency_capping.pipeline import (
     CappingJob,
@@ -21,6 +21,7 @@ from millpond.apps.frequency_capping.pipeline import (
 )
 from millpond.apps.frequency_capping.records import RecordFormat
 from millpond.apps.frequency_capping.rules import TimesToLive
+from millpond.apps.frequency_capping.user_state import CAP, LATE, RULES
 from millpond.common import RestartStrategies
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.capping import reference

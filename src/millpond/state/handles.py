@@ -47,9 +47,11 @@ class Handle:
         self._descriptor = descriptor
         self._current = current
         self._admit = self._admission(descriptor)
-        # Strings, and integers within limits, are let in without a call if they are declared.
+        # Strings, and integers within limits, are let in without a call if they are declared; and bytes
+        # if nothing is.
         declared = descriptor.type_info
-        self._plain = str if declared == Types.STRING() else None
+        undeclared = bytes if self._admit is freeze else None
+        self._plain: type | None = str if declared == Types.STRING() else undeclared
         limits = declared.limits if isinstance(declared, BasicTypeInfo) else None
         self._low, self._high = limits or (1, 0)
         self._table: Any = None

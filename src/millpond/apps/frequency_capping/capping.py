@@ -6,14 +6,6 @@ and on nothing else: neither on the order of views nor on what was capped before
 for the cool-down after each view that made it as many. What is in Redis is a *member*, a level and an id; it
 is capped while any rule caps it: the strictest wins.
 
-State per user, entry by entry (P4):
-
-    agenda   time -> what to do then: views that begin to count, pairs to look at, SWEEP, CHANGE
-    views    pair -> the times of its views that matter (times.py)
-    capped   pair -> (since, when to look at it again, member)
-    members  member -> the rules that cap it
-    seen     event and impression -> time of its record; WAITS if it is in the agenda
-
 A view comes before event time has come to it. If event time will do so before the stretch ends (see
 `begin_stretch`), nothing can come between but other views: then it is an *early* view, and goes to its pairs
 at once; a pair is looked at when it may be capped. So most views need neither an entry in the agenda nor a
@@ -23,15 +15,14 @@ timer. Those that are further ahead wait in the agenda. At the end of a stretch 
 from __future__ import annotations
 
 import bisect
-import copy
-import json
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from millpond.apps.frequency_capping.control import order_in
+from millpond.apps.frequency_capping.orders import ObeysOrders
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
-from millpond.apps.frequency_capping.rulebook import Rulebook, decode_plan, message_time
+from millpond.apps.frequency_capping.rulebook import Rulebook, RulePlan, read_plan, tell
 from millpond.apps.frequency_capping.rules import Rule, RuleError, TimesToLive
 from millpond.apps.frequency_capping.times import (
     count,
@@ -43,37 +34,34 @@ from millpond.apps.frequency_capping.times import (
     with_time,
     without_time,
 )
+from millpond.apps.frequency_capping.user_state import (
+    AGENDA,
+    CAP,
+    CAPPED,
+    LATE,
+    MEMBERS,
+    RULES,
+    SEEN,
+    STILL,
+    UNCAP,
+    VIEWS,
+    Change,
+    View,
+    member_of,
+    name_in,
+    with_ttl,
+)
 from millpond.apps.frequency_capping.windows import NEVER
-from millpond.common import Duration, Types
+from millpond.common import Types
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag, RuntimeContext
-from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
-from millpond.datastream.state_ttl import StateTtlConfig
+from millpond.datastream import RuntimeContext
+from millpond.datastream.state import ValueStateDescriptor
 
-RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
-_ANY = Types.PICKLED_BYTE_ARRAY()  # tuples: nobody can change them, so they are kept as they are
-VIEWS = MapStateDescriptor("views", Types.STRING(), _ANY)
-CAPPED = MapStateDescriptor("capped", Types.STRING(), _ANY)
-MEMBERS = MapStateDescriptor("members", Types.STRING(), _ANY)
-AGENDA = MapStateDescriptor("agenda", Types.LONG(), _ANY)
-SEEN = MapStateDescriptor("seen", Types.STRING(), Types.LONG())
-LATE = OutputTag("late")
-ANSWERS = OutputTag("answers")
-CAP, UNCAP, FORGET = "CAP", "UNCAP", "FORGET"
-STILL = "STILL"  # capped for longer; only told if Redis forgets by itself
-_CURRENT = "current"  # the one entry of the rules: a RulePlan
-_SWEEP = ""  # in the agenda: remove what no longer matters
 _CHANGE = None  # in the agenda: other rules are in force from now on
 _WAITS = MIN_TIMESTAMP
 
 
-# User, member, CAP or UNCAP, event time, and the rule that made the difference.
-Change = tuple[str, str, str, int, str]
-# Impression, time, event, ad, the whole record if it has more fields.
-View = tuple["str | None", int, str, str, "str | None"]
-
-
-class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
+class CapUsers(ObeysOrders):
     """`lives.state_ms`: behind all that is removed in time, state has an event-time TTL (P4)."""
 
     def __init__(
@@ -98,20 +86,20 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         self._timers: Any = None
         self._horizon_ms = MIN_TIMESTAMP
         self._early: dict[tuple[str, str], View] = {}  # (user, impression) -> early view
-        self._use(None, MIN_TIMESTAMP)
+        self._use(RulePlan(Rulebook({})), MIN_TIMESTAMP)
 
     def begin_stretch(self, until_ms: int, ctx: Any) -> None:
         self._timers = ctx.timer_service()
         self._horizon_ms = until_ms
         self._early.clear()
-        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT), ctx.current_watermark())
+        self._use(read_plan(ctx.get_broadcast_state(RULES)), ctx.current_watermark())
 
     # --- views -----------------------------------------------------------------------------------
 
     def process_element(self, value: Arrival, ctx: Any) -> Iterable[Any] | None:
         now_ms = ctx.current_watermark()
         if now_ms >= self._until_ms:
-            self._use(self._text, now_ms)
+            self._use(read_plan(ctx.get_broadcast_state(RULES)), now_ms)
         self._user, impression, time_ms, event, ad, more = value
         if self._sweep_at.value() is None:
             self._plan_sweep(max(now_ms, time_ms))
@@ -131,27 +119,26 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
         self._user = ctx.get_current_key()
         if timestamp >= self._until_ms:
-            self._use(self._text, timestamp)
+            self._use(read_plan(ctx.get_broadcast_state(RULES)), timestamp)
         work = self._agenda.get(timestamp)
-        if work is None:
-            return None
-        self._agenda.remove(timestamp)
-        if _CHANGE in work:
-            self._judge_anew(self._changed, timestamp)
-        # Views first: one that comes at the very moment of a release counts already.
-        for item in work:
-            if type(item) is tuple:
-                self._count(item, timestamp)
-        for item in work:
-            if type(item) is str and item != _SWEEP:
-                self._look_at(item, timestamp)
-        if _SWEEP in work:
+        if work is not None:
+            self._agenda.remove(timestamp)
+            if _CHANGE in work:
+                self._judge_anew(self._changed, timestamp)
+            # Views first: one that comes at the very moment of a release counts already.
+            for item in work:
+                if type(item) is tuple:
+                    self._count(item, timestamp)
+            for item in work:
+                if type(item) is str:
+                    self._look_at(item, timestamp)
+        if self._sweep_at.value() == timestamp:
             self._sweep(timestamp)
         return self._taken()
 
-    def _use(self, text: str | None, now_ms: int) -> None:
-        version = decode_plan(text).version_at(now_ms)
-        self._text, self._until_ms = text, version.until_ms
+    def _use(self, plan: RulePlan, now_ms: int) -> None:
+        version = plan.version_at(now_ms)
+        self._until_ms = version.until_ms
         self._book: Rulebook = version.book
         self._rules = self._book.rules
         self._changed = version.changed
@@ -178,20 +165,22 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         for rule, found in self._counted_by(time_ms, event, ad, more):
             pair = rule.pair_of(found)
             packed = views.get(pair)
-            if packed is None:
-                packed = one_time(time_ms)
-            else:
-                packed = with_time(packed, time_ms)
-                if (
-                    rule.matters_until(first(packed)) <= now_ms
-                    or count(packed) > 2 * rule.most_times
-                ):
-                    packed = pack(self._those_that_matter(rule, unpack(packed), now_ms))
+            packed = one_time(time_ms) if packed is None else with_time(packed, time_ms)
+            if len(packed) >= rule.limit_size:
+                packed = self._with_enough(rule, pair, packed, now_ms)
             views.put(pair, packed)
-            if count(packed) >= rule.limit and self._capped.get(pair) is None:
-                self._look_when_capped(rule, pair, unpack(packed), now_ms)
         if self._until_ms < NEVER:
             self._await_change(self._until_ms)
+
+    def _with_enough(self, rule: Rule, pair: str, packed: bytes, now_ms: int) -> bytes:
+        """See when a pair with so many views is capped. Those of its times that are worth keeping."""
+        if self._capped.get(pair) is None:
+            times = self._those_that_matter(rule, unpack(packed), now_ms)
+            self._look_when_capped(rule, pair, times, now_ms)
+            return pack(times)
+        if rule.matters_until(first(packed)) <= now_ms or count(packed) > 2 * rule.most_times:
+            return pack(self._those_that_matter(rule, unpack(packed), now_ms))
+        return packed
 
     def _take_impression(self, view: View, now_ms: int) -> None:
         """Early as well, unless there is something of the same impression."""
@@ -335,7 +324,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         if end_ms > now_ms:
             if held is None or held[1] > end_ms:
                 since_ms = now_ms if held is None else held[0]
-                self._look_again(pair, since_ms, end_ms, _member(rule, pair))
+                self._look_again(pair, since_ms, end_ms, member_of(rule, pair))
             if held is None:
                 self._cap(rule, pair, now_ms)
             return
@@ -352,7 +341,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _look_at(self, pair: str, now_ms: int) -> None:
         """A pair that may be capped now, or released unless views have come since."""
         held = self._capped.get(pair)
-        rule = self._rules.get(_name(pair))
+        rule = self._rules.get(name_in(pair))
         if rule is None or (held is not None and held[1] != now_ms):
             return  # another time is in the agenda
         if held is not None:
@@ -366,7 +355,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._members.put(held[2], self._members.get(held[2]))  # as young as what it is about
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
-        member = _member(rule, pair)
+        member = member_of(rule, pair)
         rules = self._members.get(member) or ()
         self._members.put(member, (*rules, rule.name))
         if not rules:
@@ -375,7 +364,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
 
     def _release(self, pair: str, member: str, now_ms: int) -> None:
         self._capped.remove(pair)
-        name = _name(pair)
+        name = name_in(pair)
         rules = tuple(own for own in self._members.get(member) or () if own != name)
         if rules:
             self._members.put(member, rules)
@@ -393,15 +382,16 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
         jitter_ms = zlib.crc32(self._user.encode())
         time_ms = now_ms + period_ms + (jitter_ms - now_ms) % period_ms
         self._sweep_at.update(time_ms)
-        self._schedule(time_ms, _SWEEP)
+        self._timers.register_event_time_timer(time_ms)
 
     def _sweep(self, now_ms: int) -> None:
         ages = False  # is there something that will age out?
-        for pair, packed in list(self._views.items()):
-            rule = self._rules.get(_name(pair))
+        rules, views = self._rules, self._views
+        for pair, packed in list(views.items()):
+            rule = rules.get(pair[: pair.index("\x00")])
             end_ms = now_ms if rule is None else rule.matters_until(last(packed))
             if end_ms <= now_ms:
-                self._views.remove(pair)
+                views.remove(pair)
             else:
                 ages |= end_ms < NEVER
         seen = list(self._seen.items())
@@ -428,24 +418,23 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             yield from self._obey(value, ctx)
             return
         state, now_ms = ctx.get_broadcast_state(RULES), ctx.current_watermark()
-        before = decode_plan(state.get(_CURRENT))
         try:
-            at_ms, after = message_time(value), before.told(value, now_ms)
+            told = tell(state, value, now_ms)
         except RuleError:
             return  # CheckMessages has told so; once, not once for every key group
-        state.put(_CURRENT, after.encode())
-        self._use(state.get(_CURRENT), now_ms)
-        waits = at_ms is not None and at_ms > now_ms
-        changed = self._book.differs_in(before.version_at(now_ms).book)
+        if told.changed:
+            self._use(read_plan(state), now_ms)
+        else:
+            self._until_ms = MIN_TIMESTAMP  # read it again, but not once for each message
 
         def take_notice(user: str, _: Any) -> None:
             self._user, self._timers = user, ctx.timer_service()
-            if waits:
-                self._await_change(self._until_ms)
+            if told.changed:
+                self._judge_anew(told.changed, now_ms)
             else:
-                self._judge_anew(changed, now_ms)
+                self._await_change(told.next_ms)
 
-        if waits or changed:
+        if told.changed or told.next_ms < NEVER:
             ctx.apply_to_keyed_state(VIEWS, take_notice)
         yield from self._taken() or ()
 
@@ -455,7 +444,7 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _judge_anew(self, changed: Iterable[str], now_ms: int) -> None:
         """What a user has of these rules. (What is capped has views.)"""
         for pair, packed in list(self._views.items()):
-            name = _name(pair)
+            name = name_in(pair)
             if name not in changed:
                 continue
             rule = self._rules.get(name)
@@ -468,98 +457,3 @@ class CapUsers(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 self._release(pair, held[2], now_ms)
         if self._until_ms < NEVER and not self._views.is_empty():
             self._await_change(self._until_ms)
-
-    # --- orders ----------------------------------------------------------------------------------
-
-    def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
-        """See control.py. Every key group is asked; the one that has the user answers."""
-        now_ms = ctx.current_watermark()
-        self._use(ctx.get_broadcast_state(RULES).get(_CURRENT), now_ms)
-        if "republish" in order:
-            ctx.apply_to_keyed_state(MEMBERS, lambda user, _: self._republish(user, now_ms))
-        elif "forget" in order:
-            for descriptor in (AGENDA, SEEN, VIEWS, CAPPED, MEMBERS):
-                ctx.apply_to_keyed_state(
-                    descriptor,
-                    lambda user, _: self._forget(user, now_ms) if user == order["user"] else None,
-                )
-        else:
-            answers: list[str] = []
-            for descriptor in (AGENDA, VIEWS, CAPPED):
-                ctx.apply_to_keyed_state(
-                    descriptor,
-                    lambda user, _: (
-                        answers.append(self._explain(order, now_ms))
-                        if user == order["user"] and not answers
-                        else None
-                    ),
-                )
-            for answer in answers:
-                yield ANSWERS, answer
-        yield from self._taken() or ()
-
-    def _republish(self, user: str, now_ms: int) -> None:
-        for member, rules in self._members.items():
-            self._changes.append((user, member, CAP, now_ms, rules[0]))
-
-    def _forget(self, user: str, now_ms: int) -> None:
-        """Timers that are left find nothing to do."""
-        for member in list(self._members.keys()):
-            self._changes.append((user, member, UNCAP, now_ms, FORGET))
-        self._changes.append((user, "", FORGET, now_ms, FORGET))
-        for state in (self._agenda, self._views, self._capped, self._members, self._seen):
-            state.clear()
-        self._sweep_at.clear()
-
-    def _explain(self, order: dict[str, Any], now_ms: int) -> str:
-        pairs = []
-        for pair, packed in self._views.items():
-            times = unpack(packed)
-            name, _, found = pair.partition("\x00")
-            rule = self._rules.get(name)
-            if rule is None or order.get("ad") not in (None, found):
-                continue
-            counting = [time_ms for time_ms in times if rule.window.expiry(time_ms) > now_ms]
-            held = self._capped.get(pair)
-            if held is None and not counting:
-                continue
-            released_ms = None if held is None else rule.capped_until(times)
-            pairs.append(
-                {
-                    "rule": name,
-                    "member": _member(rule, pair),
-                    "views": counting,
-                    "limit": rule.limit,
-                    "capped_since": None if held is None else held[0],
-                    "released_at": released_ms if released_ms != NEVER else None,
-                }
-            )
-        waiting = [item for _, work in self._agenda.items() for item in work if type(item) is tuple]
-        return json.dumps(
-            {
-                "id": order["explain"],
-                "user": order["user"],
-                "event_time": now_ms,
-                "pairs": sorted(pairs, key=lambda own: (own["rule"], own["member"])),
-                "not_counted_yet": len(waiting),
-                "rules_change_at": self._until_ms if self._until_ms < NEVER else None,
-            }
-        )
-
-
-def with_ttl(descriptor: MapStateDescriptor, ttl_ms: int | None) -> MapStateDescriptor:
-    """The same state, whose entries expire."""
-    if ttl_ms is None:
-        return descriptor
-    copied = copy.copy(descriptor)
-    ttl = StateTtlConfig.new_builder(Duration.of_millis(ttl_ms)).use_event_time().build()
-    copied.enable_time_to_live(ttl)
-    return copied
-
-
-def _name(pair: str) -> str:
-    return pair.partition("\x00")[0]
-
-
-def _member(rule: Rule, pair: str) -> str:
-    return f"{rule.level}:{pair.partition(chr(0))[2]}"

@@ -18,12 +18,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from millpond.apps.frequency_capping.capping import CAP, Change
 from millpond.apps.frequency_capping.config import CappingConfig
 from millpond.apps.frequency_capping.demo_view import Row, Seen, draw, line, report, screen
 from millpond.apps.frequency_capping.embedded import embedded_redis
 from millpond.apps.frequency_capping.pipeline import CappingJob, build
 from millpond.apps.frequency_capping.records import RecordFormat
+from millpond.apps.frequency_capping.user_state import CAP, Change
 from millpond.common import Configuration
 from millpond.common.job_client import JobClient
 from millpond.datastream import StreamExecutionEnvironment

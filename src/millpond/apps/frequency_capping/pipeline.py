@@ -8,16 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.apps.frequency_capping.answers import AnswerSink
-from millpond.apps.frequency_capping.capping import (
-    ANSWERS,
-    CAP,
-    FORGET,
-    LATE,
-    RULES,
-    STILL,
-    CapUsers,
-    Change,
-)
+from millpond.apps.frequency_capping.capping import CapUsers
 from millpond.apps.frequency_capping.config import CappingConfig
 from millpond.apps.frequency_capping.control import ControlFolder, done, is_order
 from millpond.apps.frequency_capping.records import (
@@ -30,6 +21,15 @@ from millpond.apps.frequency_capping.records import (
 from millpond.apps.frequency_capping.rulebook import changed_rules, message_time
 from millpond.apps.frequency_capping.rules import RuleError, TimesToLive
 from millpond.apps.frequency_capping.rules_source import RulesSource
+from millpond.apps.frequency_capping.user_state import (
+    ANSWERS,
+    CAP,
+    FORGET,
+    LATE,
+    RULES,
+    STILL,
+    Change,
+)
 from millpond.common import Duration, Encoder, WatermarkStrategy
 from millpond.common.watermark_strategy import TimestampAssigner
 from millpond.datastream import (

@@ -8,11 +8,12 @@ That is one number for each rule, `from_ms`, because of two views the later one 
 from __future__ import annotations
 
 import bisect
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from millpond.apps.frequency_capping.rules import Rule, RuleError, parse_rule, parse_rules
 from millpond.apps.frequency_capping.windows import DAY_MS, NEVER
@@ -97,7 +98,7 @@ class RulePlan:
         at_ms = message_time(message)
         begun = self._begun(now_ms)
         if at_ms is not None and at_ms > now_ms:
-            changed_rules({}, message)  # raises if it is wrong
+            changed_rules({}, message)
             times = [time_ms for time_ms, _ in begun.to_come]
             place = bisect.bisect_right(times, at_ms)
             to_come = (*begun.to_come[:place], (at_ms, message), *begun.to_come[place:])
@@ -129,24 +130,74 @@ class RulePlan:
         place = bisect.bisect_right(self.versions, now_ms, key=lambda own: own.from_ms)
         return self.versions[place - 1]
 
-    def encode(self) -> str:
-        """For broadcast state: the same text for the same rules."""
-        content = {
-            "rules": [[dict(rule.spec), rule.from_ms] for rule in self.book.rules.values()],
-            "seen_from": self.book.seen_from_ms,
-            "to_come": self.to_come,
-        }
-        return json.dumps(content, sort_keys=True)
+
+# --- in broadcast state ------------------------------------------------------------------------------
+#
+#     current         rules in force, how many messages were told, when the next one counts, a tag of them all
+#     TIME-NUMBER     a message to come
+#
+# So a message costs little however many are to come, and whoever compares `current` knows what is new.
+
+CURRENT = "current"
+_plans: dict[str | None, RulePlan] = {None: RulePlan(Rulebook({}))}
+_MOST_PLANS = 16
 
 
-@lru_cache(maxsize=16)
-def decode_plan(text: str | None) -> RulePlan:
-    if text is None:
-        return RulePlan(Rulebook({}))
-    content = json.loads(text)
-    rules = [replace(parse_rule(spec), from_ms=from_ms) for spec, from_ms in content["rules"]]
-    book = Rulebook({rule.name: rule for rule in rules}, content["seen_from"])
-    return RulePlan(book, tuple((at_ms, message) for at_ms, message in content["to_come"]))
+def read_plan(state: Any) -> RulePlan:
+    text = state.get(CURRENT)
+    plan = _plans.get(text)
+    if plan is None:
+        content = json.loads(text)
+        rules = [replace(parse_rule(spec), from_ms=from_ms) for spec, from_ms in content["rules"]]
+        book = Rulebook({rule.name: rule for rule in rules}, content["seen_from"])
+        entries = sorted((key, value) for key, value in state.items() if key != CURRENT)
+        plan = RulePlan(book, tuple((_time_in(key), json.loads(value)) for key, value in entries))
+        while len(_plans) > _MOST_PLANS:
+            _plans.pop(next(key for key in _plans if key is not None))
+        _plans[text] = plan
+    return plan
+
+
+class Told(NamedTuple):
+    """What a message has changed now: names of rules. And when the next message to come counts; NEVER if none
+    is."""
+
+    changed: frozenset[str]
+    next_ms: int
+
+
+def tell(state: Any, message: Any, now_ms: int) -> Told:
+    """Note a message. Raises RuleError, and changes nothing, if it is wrong."""
+    at_ms = message_time(message)
+    waits = at_ms is not None and at_ms > now_ms
+    text = state.get(CURRENT)
+    content: dict[str, Any] = {"rules": [], "seen_from": MIN_TIMESTAMP, "told": 0, "next": NEVER}
+    content = {**content, "tag": ""} if text is None else json.loads(text)
+    changed: frozenset[str] = frozenset()
+    if waits and content["next"] > now_ms:
+        changed_rules({}, message)
+        content["next"] = min(content["next"], at_ms)
+    else:
+        before = read_plan(state)
+        after = before.told(message, now_ms)
+        changed = after.book.differs_in(before.version_at(now_ms).book)
+        content["rules"] = [[dict(own.spec), own.from_ms] for own in after.book.rules.values()]
+        content["seen_from"] = after.book.seen_from_ms
+        content["next"] = after.to_come[0][0] if after.to_come else NEVER
+        for key, _ in list(state.items()):
+            if key != CURRENT and _time_in(key) <= now_ms:
+                state.remove(key)
+    content["told"] += 1
+    if waits:
+        state.put(f"{at_ms:020d}-{content['told']:012d}", json.dumps(message, sort_keys=True))
+    told = json.dumps([content["tag"], message, now_ms], sort_keys=True)
+    content["tag"] = hashlib.sha256(told.encode()).hexdigest()
+    state.put(CURRENT, json.dumps(content, sort_keys=True))
+    return Told(changed, content["next"])
+
+
+def _time_in(key: str) -> int:
+    return int(key.partition("-")[0])
 
 
 def message_time(message: Any) -> int | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+from millpond.apps.frequency_capping.times import TIME_SIZE
 from millpond.apps.frequency_capping.windows import (
     NEVER,
     Window,
@@ -109,6 +110,11 @@ class Rule:
         """The name of what the rule counts: mostly the same object for an id, so that users share it."""
         name = self.name
         return lru_cache(maxsize=1 << 16)(lambda found: f"{name}\x00{found}")
+
+    @cached_property
+    def limit_size(self) -> int:
+        """Of as many times as the limit (times.py)."""
+        return self.limit * TIME_SIZE
 
     @cached_property
     def most_times(self) -> int:

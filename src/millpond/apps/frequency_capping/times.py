@@ -9,7 +9,7 @@ import bisect
 import struct
 
 _ONE = struct.Struct("<q")
-_SIZE = _ONE.size
+TIME_SIZE = _ONE.size
 one_time = _ONE.pack
 
 
@@ -18,7 +18,7 @@ def pack(times: tuple[int, ...]) -> bytes:
 
 
 def unpack(packed: bytes | None) -> tuple[int, ...]:
-    return () if packed is None else struct.unpack(f"<{len(packed) // _SIZE}q", packed)
+    return () if packed is None else struct.unpack(f"<{len(packed) // TIME_SIZE}q", packed)
 
 
 def first(packed: bytes) -> int:
@@ -26,18 +26,18 @@ def first(packed: bytes) -> int:
 
 
 def last(packed: bytes) -> int:
-    return _ONE.unpack_from(packed, len(packed) - _SIZE)[0]  # type: ignore[no-any-return]
+    return _ONE.unpack_from(packed, len(packed) - TIME_SIZE)[0]  # type: ignore[no-any-return]
 
 
 def count(packed: bytes) -> int:
-    return len(packed) // _SIZE
+    return len(packed) // TIME_SIZE
 
 
 def with_time(packed: bytes, time_ms: int) -> bytes:
     """It comes after those that are equal."""
-    if time_ms >= _ONE.unpack_from(packed, len(packed) - _SIZE)[0]:
+    if time_ms >= _ONE.unpack_from(packed, len(packed) - TIME_SIZE)[0]:
         return packed + one_time(time_ms)
-    place = bisect.bisect_right(unpack(packed), time_ms) * _SIZE
+    place = bisect.bisect_right(unpack(packed), time_ms) * TIME_SIZE
     return packed[:place] + one_time(time_ms) + packed[place:]
 
 
@@ -47,4 +47,4 @@ def without_time(packed: bytes, time_ms: int) -> bytes:
     place = bisect.bisect_left(times, time_ms)
     if place == len(times) or times[place] != time_ms:
         return packed
-    return packed[: place * _SIZE] + packed[(place + 1) * _SIZE :]
+    return packed[: place * TIME_SIZE] + packed[(place + 1) * TIME_SIZE :]
