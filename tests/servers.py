@@ -297,7 +297,9 @@ class KafkaServer:
         }
         path = self._folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = "-"
+        while cluster.startswith("-"):  # it would look like an option
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path))
         assert done.wait(60) == 0, (self._folder / "kafka.log").read_text()
 
