@@ -159,9 +159,9 @@ def test_target_latency_is_a_time(given: Any, milliseconds: int) -> None:
     assert settings["target_latency_ms"] == milliseconds
 
 
-@pytest.mark.parametrize("given", ["soon", "-5", "0", "5 days", ""])
+@pytest.mark.parametrize("given", ["soon", "-5", "0", "5 moons", ""])
 def test_target_latency_must_be_a_time(given: str) -> None:
-    with pytest.raises(ProgramError, match="such as 500ms or 2s"):
+    with pytest.raises(ProgramError, match=r"millpond\.target-latency' must be a time"):
         settings_of(**{"millpond.target-latency": given})
 
 
