@@ -23,6 +23,8 @@ from millpond.errors import SavepointError
 from millpond.savepoint import Savepoint
 from tests.conftest import MakeEnvironment, delivered_lines
 
+pytestmark = pytest.mark.spark
+
 
 def await_lines(folder: Path, *lines: str) -> None:
     deadline = time.monotonic() + 60
@@ -159,9 +161,11 @@ def test_savepoints_from_the_command_line(
     assert status == 0 and not Path(first).exists()
     assert list(Path(savepoints).iterdir()) == [Path(second)]
 
+    status, _, err = ask(["savepoint", "nothing", savepoints], capsys)  # a name: a dispatcher's job
+    assert status == 3 and "dispatcher" in err
     for arguments, message in (
         (["savepoint", f"{jobs}/words", savepoints], "is not running"),
-        (["savepoint", "nothing", savepoints], "not the folder of a job"),
+        (["savepoint", f"{jobs}/nothing", savepoints], "not the folder of a job"),
         (["savepoint", "show", savepoints], "is not a savepoint"),
         (["savepoint", "dispose", str(tmp_path)], "is not a savepoint"),
     ):
