@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from millpond.common import options
 from millpond.common.job import JobClient
 from millpond.dispatcher.storage import JobFiles
 from millpond.errors import MillpondError
@@ -61,11 +62,17 @@ class CommandDesk:
         self._files.write_answer(command["id"], {})
 
     def _take_savepoint(self, command: dict[str, Any], job: Any) -> None:
-        self._folder = job.report()["folder"] or self._folder  # it may be gone with the job
+        report = job.report()
+        self._folder = report["folder"] or self._folder  # it may be gone with the job
         if self._folder is None:
             status = job.get_job_status().result()
             if status.is_terminal_state():
                 self._answer_ended(command, status.name)
+            elif report["settings"].get(options.EXECUTOR.key) == "direct":
+                text = (
+                    f"A job with {options.EXECUTOR.key}=direct has no folder, and so no savepoints."
+                )
+                self._files.write_answer(command["id"], {"error": text})
             return  # else it will have one in a moment
         path, is_stop = Path(self._folder), command["kind"] == "stop"
         answer = read_answer(path, command["id"])
