@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -10,8 +11,10 @@ import stat
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -26,6 +29,7 @@ from millpond.errors import (
     UnknownStateError,
 )
 from millpond.queryable import AsyncQueryableStateClient, QueryableStateClient, StateProxy, files
+from millpond.queryable.locations import describe
 from millpond.queryable.protocol import MAX_HELLO_BYTES, MessageKind, encode
 from millpond.queryable.proxy import status_of
 from millpond.runtime.slot import relay as relay_module
@@ -202,6 +206,55 @@ def test_programs_with_asyncio_and_the_dispatcher_ask_without_threads(job: Query
         await proxy.close()
 
     asyncio.run(ask())
+
+
+class _Locations(BaseHTTPRequestHandler):
+    """What a dispatcher says, as far as clients need it."""
+
+    def do_GET(self) -> None:
+        server: Any = self.server
+        server.asked.append((self.path, self.headers["Authorization"]))
+        path, _, query = self.path.partition("?")
+        name = unquote(path.split("/")[4])
+        try:
+            lost = [int(own) for own in query.removeprefix("lost=").split("%2C") if own]
+            code, content = 200, describe(server.folder, name, lost)
+        except QueryableStateError as problem:
+            code, content = status_of(problem), {"errors": [str(problem)]}
+        self.send_response(code)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Not here."""
+
+
+def test_clients_ask_the_dispatcher_once_where_state_is(job: QueryableJob) -> None:
+    job.batch(job.relay(), ["a"])
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Locations)
+    server.folder, server.asked = job.folder, []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with QueryableStateClient("127.0.0.1", server.server_port, "secret") as client:
+            assert [client.get("j1", "counts", "a") for _ in range(3)] == [1, 1, 1]
+            assert server.asked == [("/jobs/j1/state/counts/location", "Bearer secret")]
+            with pytest.raises(UnknownStateError, match="there are: counts"):
+                client.get("j1", "a/b", "a")
+            assert server.asked[-1][0] == "/jobs/j1/state/a%2Fb/location"
+            job.kill()
+            with pytest.raises(RetryLaterError, match="Ask again"):
+                client.get("j1", "counts", "a", timeout_s=0.1)
+            assert ("/jobs/j1/state/counts/location?lost=0", "Bearer secret") in server.asked
+            job.batch(job.relay(), ["a"])
+            assert client.get("j1", "counts", "a", timeout_s=30) == 2
+        server.shutdown()
+    finally:
+        server.server_close()
+    with (
+        QueryableStateClient("http://127.0.0.1", server.server_port) as client,
+        pytest.raises(RetryLaterError, match=r"dispatcher at .* does not answer"),
+    ):
+        client.get("j1", "counts", "a", timeout_s=0)
 
 
 def test_unknown_state_and_entries_of_what_is_no_map_are_errors(
