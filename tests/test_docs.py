@@ -18,6 +18,7 @@ from millpond.apps.frequency_capping.config import parse_config
 from millpond.cli.main import build_parser
 from millpond.testing import direct_environment
 from tests.servers import free_port, wait_until
+from tests.test_examples import OUTPUT
 
 ROOT = Path(__file__).parent.parent
 PATHS = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
@@ -55,6 +56,18 @@ def test_guide_to_time_runs() -> None:
         exec(compile(block, "docs/guide/time.md", "exec"), names)
 
 
+def test_guide_to_connectors_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Kafka and Redis are only named there: nothing is sent."""
+    environment = direct_environment({"parallelism.default": 1})
+    names: dict[str, object] = {"environment": environment, "folder": tmp_path}
+    code, (output,) = (blocks("docs/guide/connectors.md", kind) for kind in ("python", ""))
+    assert len(code) == 3
+    exec(compile(code[0], "docs/guide/connectors.md", "exec"), names)
+    assert sorted(capsys.readouterr().out.split()) == sorted(output.split())
+    for block in code[1:]:
+        exec(compile(block, "docs/guide/connectors.md", "exec"), names)
+
+
 def test_guide_to_state_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     environment = direct_environment({"parallelism.default": 1})
     names: dict[str, object] = {"environment": environment, "folder": tmp_path}
@@ -64,6 +77,23 @@ def test_guide_to_state_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     for block, output in zip(code, outputs, strict=True):
         exec(compile(block, "docs/guide/state.md", "exec"), names)
         assert capsys.readouterr().out == output
+
+
+def test_guide_to_flow_control_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, object] = {"environment": direct_environment({"parallelism.default": 2})}
+    (code,) = blocks("docs/guide/flow-control.md", "python")
+    (output,) = blocks("docs/guide/flow-control.md", "")
+    exec(compile(code, "docs/guide/flow-control.md", "exec"), names)
+    assert capsys.readouterr().out == output
+
+
+def test_guide_to_queryable_state_shows_the_example_and_what_it_prints() -> None:
+    """The example runs in test_examples.py."""
+    page, example = "docs/guide/queryable-state.md", "queryable_state.py"
+    code = blocks(page, "python")
+    program = (ROOT / "examples" / example).read_text()
+    assert len(code) == 3 and all(block in program for block in code)
+    assert blocks(page, "")[0].splitlines() == OUTPUT[example]
 
 
 @pytest.mark.parametrize(

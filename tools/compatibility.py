@@ -74,7 +74,10 @@ DIFFERENCES = """\
 - `print` prints on the driver, whatever the cluster.
 - `Types.FLOAT` does not cut a number to 32 bits. `Types.INT` and the other integers refuse what is out of
   range.
-- A file sink closes its part files with every epoch; rolling policies are accepted and have no effect.
+- A file sink joins what small epochs have written to part files of the rolling policy's size, also of
+  Parquet; with `on_checkpoint_rolling_policy` there is a file for every epoch. See
+  `docs/decisions/0021-files-and-formats.md`.
+- The row type of Parquet files is `Types.ROW_NAMED` or a `pyarrow.Schema`; their timestamps are UTC.
 - A source that was not asked to spread its records hands them to the operators that follow in the order
   it gives them, with any parallelism.
 """.splitlines()

@@ -29,9 +29,12 @@ class MissingMethodError(UnsupportedFeatureError, AttributeError):
 _ASYNC = "asynchronous functions are not there yet: use map or process"
 _BACKENDS = "set state.backend.type to hashmap, rocksdb, memory or a class of your own"
 _STORAGE = "set execution.checkpointing.dir"
-_FORMATS = "formats come with the connectors: decode in map()"
+_FORMATS = "it is in millpond.datastream.formats.json, csv and avro"
+_OTHER_FORMAT = "this format is not there yet: use Parquet"
 _CONNECTOR = "this connector is not there yet: use a file, a collection or a SourceFunction"
-_FILES = "files are text lines in one folder for now: leave it out"
+_FILES = (
+    "all files of a sink are in one folder, and its rolling policy joins small ones: leave it out"
+)
 _TABLE = "the Table API is not there yet: use the DataStream API"
 
 _ASYNC_NAMES = ["AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
@@ -52,21 +55,12 @@ _FORMAT_NAMES = [
     for kind in ("Json", "Csv", "Avro")
     for way in ("Deserialization", "Serialization")
 ]
-_AVRO_NAMES = [
-    "AvroBulkWriters",
-    "AvroInputFormat",
-    "AvroRowDeserializationSchema",
-    "AvroRowSerializationSchema",
-]
 _FILE_NAMES = [
     "BucketAssigner",
-    "BulkFormat",
-    "DefaultRollingPolicy",
     "FileCompactStrategy",
     "FileCompactor",
     "FileEnumeratorProvider",
     "FileSplitAssignerProvider",
-    "OnCheckpointRollingPolicy",
     "StreamingFileSink",
 ]
 
@@ -84,9 +78,6 @@ _COMMON = {
     "TypeSerializer": "declare Types instead",
     "InstantTypeInfo": "use Types.INSTANT()",
     "LocalTimeTypeInfo": "use Types.SQL_TIMESTAMP()",
-    "BulkWriterFactory": _FILES,
-    "RowDataBulkWriterFactory": _FILES,
-    "RowFieldExtractorSchema": _FORMATS,
     **dict.fromkeys(_FORMAT_NAMES, _FORMATS),
 }
 # module prefix -> names; the longest prefix that fits counts
@@ -94,7 +85,6 @@ MISSING_NAMES = {
     "millpond.common": _COMMON,
     "millpond.datastream": _DATASTREAM,
     "millpond.datastream.connectors.file_system": dict.fromkeys(_FILE_NAMES, _FILES),
-    "millpond.datastream.formats.avro": dict.fromkeys(_AVRO_NAMES, _FORMATS),
     "millpond.datastream.connectors.kafka": {
         "FlinkKafkaConsumer": "use KafkaSource",
         "FlinkKafkaProducer": "use KafkaSink",
@@ -104,7 +94,7 @@ MISSING_NAMES = {
 MISSING_MODULES = {
     "millpond.table": _TABLE,
     "millpond.fn_execution": "it is PyFlink's inside",
-    **{f"millpond.datastream.formats.{name}": _FORMATS for name in ["json", "orc", "parquet"]},
+    "millpond.datastream.formats.orc": _OTHER_FORMAT,
     "millpond.datastream.checkpoint_storage": _STORAGE,
     "millpond.datastream.async_data_stream": _ASYNC,
     **{
@@ -179,7 +169,6 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
     "StreamExecutionEnvironment": {
         "add_classpaths": _FLINK_ONLY,
         "add_python_archive": "install the packages on the workers or use add_python_file",
-        "create_input": "use read_text_file or from_source",
         "enable_changelog_state_backend": "state is kept in a change log already: leave it out",
         "is_changelog_state_backend_enabled": "state is always kept in a change log",
         "get_buffer_timeout": _FLINK_ONLY,
@@ -218,7 +207,14 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
         ],
         "CSV columns are strings, numbers and booleans in the order of the schema, one line each",
     ),
-    "FileSourceBuilder": dict.fromkeys(["set_file_enumerator", "set_split_assigner"], _FILES),
+    "FileSourceBuilder": dict.fromkeys(
+        ["set_file_enumerator", "set_split_assigner"],
+        "every file is read in pieces by whoever is free: leave it out",
+    ),
+    **dict.fromkeys(
+        ["RowFormatBuilder", "BulkFormatBuilder"],
+        dict.fromkeys(["enable_compact", "disable_compact"], _FILES),
+    ),
 }
 
 

@@ -64,7 +64,7 @@ def test_demo_leaves_no_topic_in_the_kafka_of_others(tmp_path: Path) -> None:
         admin = AdminClient({"bootstrap.servers": kafka.servers})
         with through_kafka(kafka.servers, 1000):
             (topic,) = (own for own in admin.list_topics().topics if own.startswith("millpond"))
-            wait_until(lambda: len(kafka.received(topic)) > 10, "no views")
+            wait_until(lambda: kafka.count(topic) > 10, "no views")
         assert topic not in admin.list_topics().topics
     finally:
         kafka.stop()

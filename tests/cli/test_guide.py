@@ -59,8 +59,8 @@ def test_exit_codes_of_the_guide_are_those_of_the_code() -> None:
 @pytest.mark.spark
 @pytest.mark.cluster
 def test_quick_start_runs(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """(O3, O8) All of it real: master, worker, dispatcher, and a job that finds the cluster's secret. Only the
-    port and the size differ from the page, for machines where they are taken or small."""
+    """(O3, O8) All of it real: master, worker, dispatcher, and a job that finds the cluster's secret. Only
+    the port and the size differ from the page, for machines where they are taken or small."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}")
     (program,) = blocks(OPERATIONS, "python")

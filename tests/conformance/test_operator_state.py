@@ -92,6 +92,7 @@ def test_batches_make_no_difference() -> None:
     assert list(pairs(stream).execute_and_collect()) == ["ab", "cd"]
 
 
+@pytest.mark.usefixtures("needs_log")
 def test_failed_batch_is_forgotten(tmp_path: Path) -> None:
     """What a function remembers in attributes goes back with its list."""
     environment = direct_environment()
@@ -123,6 +124,7 @@ def in_turns(monkeypatch: pytest.MonkeyPatch, lost: int | None = None) -> None:
     monkeypatch.setattr(DirectExecutor, "_run_batch", run)
 
 
+@pytest.mark.usefixtures("needs_log")
 @pytest.mark.parametrize("lost", [None, 1, 2])
 def test_function_that_others_have_run_for_meanwhile_starts_anew(
     lost: int | None, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +136,7 @@ def test_function_that_others_have_run_for_meanwhile_starts_anew(
     assert list(pairs(stream).execute_and_collect()) == ["ab", "cd", "ef"]
 
 
+@pytest.mark.usefixtures("needs_log")
 def test_failure_downstream_is_forgotten(tmp_path: Path) -> None:
     mark = tmp_path / "failed"
 
@@ -193,6 +196,7 @@ def known(stream: DataStream, element_type: Any = None) -> DataStream:
     return stream.rebalance().process(Known(element_type or Types.INT())).uid("known")
 
 
+@pytest.mark.usefixtures("needs_log")
 def test_union_list_goes_to_everyone_after_a_failure(tmp_path: Path) -> None:
     """As in Flink, where a restart is a restore."""
     environment = direct_environment({"parallelism.default": 2})
@@ -208,6 +212,7 @@ def test_union_list_goes_to_everyone_after_a_failure(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.usefixtures("needs_log")
 def test_union_list_changes_its_type_with_the_program(tmp_path: Path) -> None:
     """As any other state, when a changed program goes on in its job folder."""
 
@@ -274,6 +279,7 @@ def test_sink_goes_on_with_its_list(tmp_path: Path) -> None:
     assert (tmp_path / "pairs").read_text() == "ab 1\ncd 3\n"
 
 
+@pytest.mark.usefixtures("needs_log")
 def test_sink_forgets_a_failed_batch(tmp_path: Path) -> None:
     environment = direct_environment()
     environment.get_config().set_restart_strategy(RestartStrategies.fixed_delay_restart(2, 0))

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import threading
 import time
@@ -22,7 +23,14 @@ from kazoo.protocol.connection import _CONNECTION_DROP
 
 from millpond.common import Configuration
 from millpond.dispatcher.leadership import FileLeadership, Leadership
-from millpond.dispatcher.open_leadership import open_leadership
+from millpond.dispatcher.open_leadership import (
+    HA_CLUSTER_ID,
+    HA_QUORUM,
+    HA_ROOT,
+    HA_SESSION_TIMEOUT_MS,
+    HA_TYPE,
+    open_leadership,
+)
 from millpond.dispatcher.zookeeper_leadership import ZooKeeperLeadership
 from millpond.errors import LeadershipError, LeadershipLost, ProgramError
 from tests.dispatcher.contenders import (
@@ -581,6 +589,13 @@ def test_settings_choose_the_leadership(tmp_path: Path) -> None:
         opened(type="zookeeper")
     with pytest.raises(ProgramError, match="must be one of none, zookeeper"):
         opened(type="kubernetes")
+
+
+def test_guide_lists_the_settings() -> None:
+    page = Path(__file__).parents[2] / "docs" / "guide" / "high-availability.md"
+    listed = re.findall(r"^\| `([\w.-]+)` \|(?: `(.*?)`)? \|", page.read_text(), re.MULTILINE)
+    known = [HA_TYPE, HA_QUORUM, HA_CLUSTER_ID, HA_ROOT, HA_SESSION_TIMEOUT_MS]
+    assert dict(listed) == {own.key: str(own.default or "") for own in known}
 
 
 def test_leadership_starts_once(file_field: Field) -> None:

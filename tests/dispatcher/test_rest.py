@@ -84,6 +84,53 @@ def test_a_module_of_an_archive_can_be_run(running: RunningDispatcher, tmp_path:
     running.await_state(answer.json()["jobid"], "FINISHED")
 
 
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # it leaves files open
+def test_a_client_library_made_for_flink_works(running: RunningDispatcher, tmp_path: Path) -> None:
+    """O1: flink-rest-client, from PyPI, which knows nothing of Millpond."""
+    from flink_rest_client import FlinkRestClient
+
+    host, port = running.address.removeprefix("http://").split(":")
+    client = FlinkRestClient.get(host=host, port=port)
+    program = write_program(tmp_path, programs.BOUNDED, "theirs.py")
+    jid = client.jars.upload_and_run(str(program), arguments={"name": "value"}, parallelism=1)
+    running.await_state(jid, "FINISHED")
+    assert "['--name', 'value']" in running.http.get(f"/jobs/{jid}/log").text
+    assert client.overview()["slots-total"] >= 1 and client.config()["flink-version"]
+    assert jid in [own["id"] for own in client.jobs.all()]
+    assert jid in [own["jid"] for own in client.jobs.overview()]
+    assert "totalNumberOfCheckpoints" in client.jobs.metric_names()
+    assert client.jobs.metrics(["numRestarts"])["numRestarts"]["max"] == 0
+    job = client.jobs
+    assert job.get(jid)["state"] == "FINISHED"
+    assert job.get_config(jid)["execution-config"]["job-parallelism"] == 1
+    assert job.get_exceptions(jid)["exceptionHistory"]["entries"] == []
+    assert (
+        job.get_execution_result(jid)["job-execution-result"]["application-status"] == "SUCCEEDED"
+    )
+    assert job.get_metrics(jid, ["numRestarts"]) == {"numRestarts": "0"}
+    assert len(job.get_plan(jid)["nodes"]) == len(job.get_vertex_ids(jid)) >= 1
+    assert job.get_accumulators(jid)["job-accumulators"] == []
+    assert job.get_checkpointing_configuration(jid)["mode"] == "exactly_once"
+    (newest, *_) = job.get_checkpoint_ids(jid)
+    assert job.get_checkpoint_details(jid, newest)["status"] == "COMPLETED"
+    vertex = job.get_vertex(jid, job.get_vertex_ids(jid)[0])
+    assert vertex.details()["parallelism"] == 1
+    assert vertex.backpressure()["status"] == "ok"
+    assert vertex.metrics(["0.numRecordsOut"]) == {"0.numRecordsOut": "100"}
+    assert (
+        vertex.subtasks.metrics(["numRecordsOut"], subtask_ids=[0])["numRecordsOut"]["sum"] == 100
+    )
+    assert vertex.subtasktimes()["subtasks"]
+    assert vertex.watermarks()[0]["id"] == "0.currentInputWatermark"
+    assert client.taskmanagers.all() == []
+    with pytest.raises(Exception, match="FINISHED"):
+        job.terminate(jid)
+    (application,) = [own["id"] for own in client.jars.all()["files"] if own["name"] == "theirs.py"]
+    assert client.jars.delete(application)
+
+
 def test_uploaded_programs_are_listed_and_removed(
     running: RunningDispatcher, tmp_path: Path
 ) -> None:

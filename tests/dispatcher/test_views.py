@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millpond.dispatcher.job_manager import empty_report
-from millpond.dispatcher.rest import prometheus, views
+from millpond.dispatcher.rest import checkpoint_views, prometheus, views
 from millpond.dispatcher.storage import Submission
 
 NOW = 1_700_000_100_000
@@ -56,28 +56,31 @@ FIELDS = {
         "exceptionName stacktrace timestamp taskName endpoint taskManagerId failureLabels "
         "concurrentExceptions",
     ),
-    "checkpoints": (views.checkpoints, "counts summary latest history"),
+    "checkpoints": (checkpoint_views.checkpoints, "counts summary latest history"),
     "counts": (
-        lambda r: views.checkpoints(r)["counts"],
+        lambda r: checkpoint_views.checkpoints(r)["counts"],
         "restored total in_progress completed failed",
     ),
     "summary": (
-        lambda r: views.checkpoints(r)["summary"],
+        lambda r: checkpoint_views.checkpoints(r)["summary"],
         "checkpointed_size state_size end_to_end_duration alignment_buffered processed_data persisted_data",
     ),
     "statistics": (
-        lambda r: views.checkpoints(r)["summary"]["state_size"],
+        lambda r: checkpoint_views.checkpoints(r)["summary"]["state_size"],
         "min max avg p50 p90 p95 p99 p999",
     ),
-    "latest": (lambda r: views.checkpoints(r)["latest"], "completed savepoint failed restored"),
+    "latest": (
+        lambda r: checkpoint_views.checkpoints(r)["latest"],
+        "completed savepoint failed restored",
+    ),
     "checkpoint": (
-        lambda r: views.checkpoints(r)["history"][0],
+        lambda r: checkpoint_views.checkpoints(r)["history"][0],
         "id status is_savepoint trigger_timestamp latest_ack_timestamp state_size end_to_end_duration "
         "alignment_buffered processed_data persisted_data num_subtasks num_acknowledged_subtasks "
         "checkpoint_type tasks external_path discarded checkpointed_size",
     ),
     "checkpoint config": (
-        views.checkpoint_config,
+        checkpoint_views.checkpoint_config,
         "mode interval timeout min_pause max_concurrent externalization state_backend checkpoint_storage "
         "unaligned_checkpoints tolerable_failed_checkpoints aligned_checkpoint_timeout",
     ),
@@ -106,7 +109,7 @@ FIELDS = {
         lambda r: views.task_managers([r])[0]["hardware"],
         "cpuCores physicalMemory freeMemory managedMemory",
     ),
-    "trigger": (lambda r: views.trigger({"path": "/s"}), "status operation"),
+    "trigger": (lambda r: checkpoint_views.trigger({"path": "/s"}), "status operation"),
 }
 
 
@@ -224,7 +227,7 @@ def test_exceptions_come_newest_first_and_say_if_there_are_more(report: dict[str
 
 
 def test_savepoints_are_told_apart_from_checkpoints(report: dict[str, Any]) -> None:
-    shown = views.checkpoints(report)
+    shown = checkpoint_views.checkpoints(report)
     assert [own["id"] for own in shown["history"]] == [2, 1, 0]
     assert shown["latest"]["savepoint"]["id"] == 1 and shown["latest"]["completed"]["id"] == 2
 
@@ -248,7 +251,7 @@ def test_savepoints_are_told_apart_from_checkpoints(report: dict[str, Any]) -> N
     ],
 )
 def test_asynchronous_operations_are_told_as_flink_does(answer: Any, operation: Any) -> None:
-    shown = views.trigger(answer)
+    shown = checkpoint_views.trigger(answer)
     assert shown["operation"] == operation
     assert shown["status"]["id"] == ("IN_PROGRESS" if answer is None else "COMPLETED")
 

@@ -25,6 +25,8 @@ OUTPUTS = ("events", "totals", "columns")
 class JobRun:
     """The job in a process group of its own, so that nothing of it can hide."""
 
+    module = "tests.faults.capping_job"
+
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
         for name in ("marks", "faults"):
@@ -36,7 +38,7 @@ class JobRun:
             **settings,
         }
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.capping_job", json.dumps(self.settings)],
+            [sys.executable, "-m", self.module, json.dumps(self.settings)],
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -85,10 +87,12 @@ class JobRun:
         return True
 
 
-def run_to_the_end(folder: Path, restarts: int = 8, **settings: Any) -> int:
+def run_to_the_end(
+    folder: Path, restarts: int = 8, kind: type[JobRun] = JobRun, **settings: Any
+) -> int:
     """Start the job again as often as its driver is killed; returns how often that was."""
     for killed in range(restarts + 1):
-        run = JobRun(folder, **settings)
+        run = kind(folder, **settings)
         code = run.finish()
         run.wait_until_nothing_runs()
         if code == 0:

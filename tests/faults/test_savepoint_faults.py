@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.runtime.fault_points import SAVEPOINT_POINTS
+from millpond.runtime.fault_points import POINTS, SAVEPOINT_POINTS
 from millpond.savepoint.reader import SavepointReader
 from tests.conftest import delivered_lines
 from tests.faults.job_run import OUTPUTS, JobRun, delivered, run_to_the_end
@@ -70,15 +70,19 @@ def test_job_and_savepoints_survive_kills(disturbed: Path, undisturbed: Path) ->
         SavepointReader(disturbed / "savepoints" / name).check()
 
 
-@pytest.mark.parametrize("killed", ["slot before label", "relay before write", "driver after plan"])
 def test_start_from_a_savepoint_survives_kills(
-    killed: str, disturbed: Path, undisturbed: Path, tmp_path: Path
+    disturbed: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
+    """At every point of the first batch, one after the other; the driver dies four times."""
     path = sorted((disturbed / "savepoints").iterdir())[1]
     epoch = SavepointReader(path).manifest.epoch
-    plan_fault(tmp_path, killed, 1 if killed.startswith("driver") else 130)
+    visits = {p: 1 if p.startswith("driver") else 130 + n for n, p in enumerate(POINTS)}
+    for point, visit in visits.items():
+        plan_fault(tmp_path, point, visit)
     settings = {"execution.state-recovery.path": str(path), "parallelism.default": 3}
-    run_to_the_end(tmp_path, configuration=settings)
+    assert run_to_the_end(tmp_path, configuration=settings) == 4
+    for point, visit in visits.items():
+        assert (tmp_path / "faults" / f"{point}.visits").stat().st_size >= visit
     for name in OUTPUTS:
         before = lines_until(disturbed, name, epoch)
         after = delivered_lines(tmp_path / "output" / name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 
 from millpond.common import Row, Types
+from millpond.datastream.connectors import Epoch
 from millpond.datastream.connectors.jdbc import (
     JdbcConnectionOptions,
     JdbcExecutionOptions,
@@ -116,6 +118,30 @@ def test_server_that_is_away_is_told(postgres: PostgresServer, table: str, tmp_p
         postgres.start()
     spark.run(job(postgres, table, RECORDS), tmp_path, None)
     assert rows(postgres, table) == [("a", 1), ("b", 2), ("c", 3)]
+
+
+@pytest.mark.parametrize(
+    ("url", "password"),
+    [
+        ("jdbc:postgresql://tester:se%40cret@127.0.0.1:1/db", None),
+        ("jdbc:postgresql://127.0.0.1:1/db?user=tester&password=se%40cret", None),
+        ("jdbc:postgresql://127.0.0.1:1/db", "se@cret"),
+        ("jdbc:postgresql://127.0.0.1:port/db?password=se%40cret", None),
+    ],
+)
+def test_password_is_never_shown(url: str, password: str | None) -> None:
+    options = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url(url)
+    if password is not None:
+        options = options.with_user_name("tester").with_password(password)
+    none = JdbcExecutionOptions.builder().with_max_retries(0).build()
+    own = JdbcSink.sink("insert into t values (?)", TYPE, options.build(), none)
+    with pytest.raises(Exception, match=r".") as error:
+        own.commit(Epoch(0, "job", "sink"), [[("a",)]])
+    shown = str(error.value)
+    assert "127.0.0.1" in shown or "port" in shown
+    for form in ("se@cret", "se%40cret"):
+        assert form not in shown
+        assert form not in "".join(traceback.format_exception(error.value))
 
 
 def test_marks_within_quotes_stay() -> None:

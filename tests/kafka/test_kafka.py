@@ -171,7 +171,7 @@ def test_wrong_settings_are_told(kafka: KafkaServer, topic: str) -> None:
         read(source(kafka, topic).set_property("no.such.setting", "1").build())
     with pytest.raises(JobExecutionError, match="no offset to begin at"):
         read(source(kafka, topic).set_starting_offsets(START.committed_offsets()).build())
-    with pytest.raises(ProgramError, match="needs set_topics"):
+    with pytest.raises(ProgramError, match="needs set_topics, set_topic_pattern"):
         KafkaSource.builder().set_bootstrap_servers("x").set_value_only_deserializer(
             SimpleStringSchema()
         ).build()

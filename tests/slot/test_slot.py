@@ -22,6 +22,7 @@ from millpond.datastream.state import ValueStateDescriptor
 from millpond.errors import SlotError, SlotMemoryError, UserFunctionError
 from millpond.plan.physical import JobPlan
 from millpond.runtime.jobs import plan_job
+from millpond.runtime.messages import Messages
 from millpond.runtime.slot import relay as relay_module
 from millpond.runtime.slot.lifecycle import SlotLife, SlotState
 from millpond.runtime.slot.protocol import (
@@ -38,6 +39,7 @@ from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.frames import SINK_LEVEL, Start, decode_frame, rows_of_level
+from millpond.runtime.task.work_meter import WorkCounts
 from millpond.testing import direct_environment
 from tests.slot.processes import is_running, slots_of, wait_until
 
@@ -80,9 +82,10 @@ class Count(KeyedProcessFunction):
 class Job:
     """A job whose batches are run by hand, through whatever relay there is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, function: KeyedProcessFunction | None = None) -> None:
         environment = direct_environment({"parallelism.default": 1, "pipeline.max-parallelism": 4})
-        environment.from_collection([]).key_by(lambda value: value).process(Count(folder)).print()
+        keyed = environment.from_collection([]).key_by(lambda value: value)
+        keyed.process(function or Count(folder)).print()
         self.plan: JobPlan = plan_job(
             environment._pending_graph(), environment._configuration, environment.get_config(), None
         )
@@ -95,6 +98,7 @@ class Job:
         self.stores: dict[int, MemoryLogStore] = {}
         self.attempt = 0
         self.relays: list[Relay] = []
+        self.works: list[WorkCounts] = []  # of the last batch
 
     def relay(self, attempt: int | None = None, **changes: Any) -> Relay:
         self.attempt = self.attempt + 1 if attempt is None else attempt
@@ -102,12 +106,14 @@ class Job:
         self.relays.append(Relay(settings, 0, self.attempt, self.blob, 0))
         return self.relays[-1]
 
-    def run(self, relay: Relay, records: list[str], commit: bool = True) -> list[Any]:
+    def run(
+        self, relay: Relay, records: list[str], commit: bool = True, epoch: int = 0
+    ) -> list[Any]:
         """One batch; the results. Without `commit` it is as if the task had failed at the end."""
         head = self.plan.heads[0]
         (task,) = (task for task in self.plan.tasks.values() if task.level == 1)
         split = SplitPlan(head.root, 0, [records], False)
-        lane = LanePlan(0, 0, 0, [split], {task.id: Start([0], {}, 0)}, False)
+        lane = LanePlan(epoch, 0, 0, [split], {task.id: Start([0], {}, 0)}, False)
         path = self.folder / "0-0.lane"
         path.write_bytes(lane.encode())
         rows, groups = rows_of_level(list(relay.run_lane(str(path))), 1)
@@ -120,6 +126,7 @@ class Job:
             self._end(False)
             raise
         self._end(commit)
+        self.works = Messages.of(rows).works
         frames = [row[2] for row in rows if row[0] == SINK_LEVEL]
         frames = [blob for blob in frames if codec.kind_of(blob) == BlobKind.FRAME]
         return sorted(value for blob in frames for value in decode_frame(blob).bundle.values)
@@ -147,6 +154,21 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
 def pid_of(job: Job) -> int:
     (pid,) = slots_of(job.folder)
     return pid
+
+
+def test_slot_tells_what_it_has_done_and_how_full_it_is(job: Job) -> None:
+    """E9, P6: batches get smaller before a slot has no memory left."""
+    relay = job.relay(memory_mb=400)
+    job.run(relay, ["a", "a", "b"])
+    assert sum(work.records_in for work in job.works) == 3 + 3, "the head, and the task"
+    assert sum(work.busy_ns for work in job.works) > 0
+    assert {work.machine for work in job.works} == {socket.gethostname()}
+    before = max(work.memory_share for work in job.works)
+    job.run(relay, ["hoard-150"])
+    job.run(relay, ["c"])
+    after = max(work.memory_share for work in job.works)
+    assert 0 < before < 1
+    assert after > before + 0.3
 
 
 def test_functions_are_opened_once_and_state_stays_between_batches(

@@ -29,7 +29,12 @@ from millpond.datastream import (
     SourceFunction,
     StreamExecutionEnvironment,
 )
-from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from millpond.datastream.connectors.file_system import (
+    FileSink,
+    FileSource,
+    RollingPolicy,
+    StreamFormat,
+)
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.datastream.window import (
     ContinuousProcessingTimeTrigger,
@@ -52,7 +57,9 @@ pytestmark = pytest.mark.spark
 
 
 def text_sink(folder: Path) -> FileSink:
-    return FileSink.for_row_format(str(folder), Encoder.simple_string_encoder()).build()
+    at_once = RollingPolicy.on_checkpoint_rolling_policy()
+    builder = FileSink.for_row_format(str(folder), Encoder.simple_string_encoder())
+    return builder.with_rolling_policy(at_once).build()
 
 
 def test_labels_go_to_the_partitions_we_choose(spark_environment: MakeEnvironment) -> None:

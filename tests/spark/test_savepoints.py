@@ -11,11 +11,19 @@ import pytest
 
 from millpond.cli.main import main
 from millpond.common import Duration, Encoder, JobStatus, Time, Types, WatermarkStrategy
-from millpond.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
+from millpond.datastream.connectors.file_system import (
+    FileSink,
+    FileSource,
+    RollingPolicy,
+    StreamFormat,
+)
+from millpond.datastream.state import ValueStateDescriptor
 from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.errors import SavepointError
 from millpond.savepoint import Savepoint
 from tests.conftest import MakeEnvironment, delivered_lines
+
+pytestmark = pytest.mark.spark
 
 
 def await_lines(folder: Path, *lines: str) -> None:
@@ -61,7 +69,9 @@ class Words:
             hours.map(lambda pair: f"{pair[0]} {pair[1]} in its hour", Types.STRING())
         )
         encoder = Encoder.simple_string_encoder()
-        lines.sink_to(FileSink.for_row_format(str(self.out(number)), encoder).build())
+        at_once = RollingPolicy.on_checkpoint_rolling_policy()
+        sink = FileSink.for_row_format(str(self.out(number)), encoder).with_rolling_policy(at_once)
+        lines.sink_to(sink.build())
         return environment.execute_async("words")
 
     def out(self, number: int) -> Path:
@@ -151,9 +161,11 @@ def test_savepoints_from_the_command_line(
     assert status == 0 and not Path(first).exists()
     assert list(Path(savepoints).iterdir()) == [Path(second)]
 
+    status, _, err = ask(["savepoint", "nothing", savepoints], capsys)  # a name: a dispatcher's job
+    assert status == 3 and "dispatcher" in err
     for arguments, message in (
         (["savepoint", f"{jobs}/words", savepoints], "is not running"),
-        (["savepoint", "nothing", savepoints], "not the folder of a job"),
+        (["savepoint", f"{jobs}/nothing", savepoints], "not the folder of a job"),
         (["savepoint", "show", savepoints], "is not a savepoint"),
         (["savepoint", "dispose", str(tmp_path)], "is not a savepoint"),
     ):
@@ -179,3 +191,8 @@ def test_state_is_a_spark_table(spark_environment: MakeEnvironment, tmp_path: Pa
     path = job.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
     frame = Savepoint.load(path).spark("count", "_reduce")
     assert sorted(row["key"] for row in frame.select("key").collect()) == ["a", "b"]
+    counts = frame.sparkSession.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
+    descriptor = ValueStateDescriptor("count", Types.INT())
+    made = Savepoint.new().with_state("x", descriptor, counts).write(tmp_path / "made")
+    plain = Savepoint.load(made).spark("x", "count", frame.sparkSession)
+    assert {row["key"]: row["value"] for row in plain.collect()} == {"a": 1, "b": 2}

@@ -11,10 +11,10 @@ from millpond.datastream import SourceFunction
 from millpond.datastream.connectors.base import Source, SplitEnumerator
 from millpond.datastream.connectors.collection import (
     CollectionSource,
-    FunctionSource,
     NumberSequenceSource,
 )
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.connectors.function_source import FunctionSource
 from millpond.datastream.connectors.hybrid_source import HybridSource
 from millpond.datastream.connectors.kafka_offsets import (
     KafkaOffsetsInitializer,

@@ -17,6 +17,7 @@ from millpond.datastream import (
 )
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.errors import UserFunctionError
+from millpond.plan.graph import SinkKind
 from millpond.runtime.direct.executor import DirectExecutor
 from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.frames import Row, rows_of_level
@@ -130,3 +131,14 @@ def test_every_mode_gives_exactly_once() -> None:
     assert config.get_checkpointing_mode() is CheckpointingMode.AT_LEAST_ONCE
     assert config.get_checkpoint_config().get_max_concurrent_checkpoints() == 1
     assert sum(environment.from_collection([1, 2, 3]).execute_and_collect()) == 6
+
+
+def test_interval_of_checkpoints_does_not_make_output_late() -> None:
+    """E40: every batch is one; there are more than were asked for."""
+    environment = direct_environment({"millpond.batch.max-records": 1})
+    environment.enable_checkpointing(60_000)
+    results = environment.from_collection([1, 2, 3]).map(lambda n: n)
+    results._sink("results", SinkKind.COLLECT, None)
+    client = environment.execute_async("job")
+    client.get_job_execution_result().result()
+    assert len(client.get_checkpoints()) >= 3

@@ -65,6 +65,47 @@ def test_crash_changes_nothing(
     assert len(after) == len(set(after))
 
 
+@pytest.mark.parametrize("stops_at_end", [False, True])
+def test_file_that_comes_to_the_past_later_is_not_read(tmp_path: Path, stops_at_end: bool) -> None:
+    """E13: what is live keeps its splits, and nothing of the past holds event time."""
+    started: list[Any] = []
+
+    def enumerator(position: Any = None) -> Any:
+        live = (
+            FileSource.for_record_stream_format(
+                StreamFormat.text_line_format(), str(tmp_path / "live")
+            )
+            .monitor_continuously(Duration.of_millis(10))
+            .build()
+        )
+        past = FileSource.for_record_stream_format(
+            StreamFormat.text_line_format(), str(tmp_path / "past")
+        ).build()
+        source = HybridSource.builder(past).add_source(live).build()
+        made: Any = source.create_enumerator(1, None)  # type: ignore[arg-type]
+        made.stops_at_end = stops_at_end
+        if position is not None:
+            made.restore(position)
+        made.start()
+        started.append(source)
+        return made
+
+    files(tmp_path / "past", one="a", two="b")
+    files(tmp_path / "live", now="c")
+    first = enumerator()
+    assert [work.split for work in first.poll(100)] == [0, 1]
+    assert [work.split for work in first.poll(100)] == [2]
+    files(tmp_path / "past", a_third="x", one="abc")
+    files(tmp_path / "live", then="d")
+    again = enumerator(first.position())
+    assert again.split_count() == 4, "two of the past, two that are live"
+    assert again.ended()[:2] == [True, True]
+    works = again.poll(100)
+    assert [work.split for work in works] == [3]
+    found = [value for work in works for value, _ in started[1].read(work.arguments)]
+    assert found == ["d"]
+
+
 def test_only_the_last_source_may_be_endless(tmp_path: Path) -> None:
     endless: Any = FileSource.for_record_stream_format(
         StreamFormat.text_line_format(), str(tmp_path)

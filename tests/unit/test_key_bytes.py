@@ -59,7 +59,7 @@ KEYS = st.recursive(
 )
 
 
-UUID = uuid.uuid1()
+UUID = uuid.UUID("dd7027b8-e265-11f1-811c-02fc00000001")
 ODD = [
     *(3, numpy.int64(3), numpy.int32(4), numpy.float64(3.0), numpy.bool_(True), numpy.str_("x")),
     *("x", True, UUID, uuid.UUID(str(UUID))),

@@ -30,6 +30,7 @@ from millpond.runtime.coordinator import Coordinator
 from millpond.runtime.job_folder import JobFolder
 from millpond.runtime.jobs import plan_job
 from millpond.runtime.output import OutputDelivery
+from millpond.runtime.state_types import stored_in
 from millpond.runtime.task.batch import LanePlan
 from millpond.runtime.task.changelog import MemoryLogStore
 from millpond.runtime.task.frames import SINK_LEVEL, Row, rows_of_level
@@ -58,6 +59,7 @@ class StandInForSpark:
         try:
             identity = folder.check_identity(checkpoint_identity(plan))
             plan.settings["job_id"] = identity["job id"]
+            plan.settings["stored_types"] = stored_in(folder)
             coordinator = Coordinator(plan, folder, OutputDelivery(plan), lambda: 0)
             coordinator.start()
             try:

@@ -113,7 +113,6 @@ def test_hot_key_is_named_and_skew_is_seen() -> None:
     assert task["keyed"] and len(task["key-groups"]) == 128
     assert task["hottest-keys"][0][0] == "hot"
     assert 400 < task["hottest-keys"][0][1] < 600
-    assert len(task["hottest-keys"]) == 10
     assert task["key-group-skew"] > 20
     source = vertex(report, "Source")
     assert (source["key-groups"], source["key-group-skew"]) == ([], None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,20 @@ def test_states_are_arrow_and_pandas_tables(path: str) -> None:
     assert table.schema.field("value").type == pyarrow.int32()
     frame = savepoint.pandas("remember", "names")
     assert sorted(frame["value"]) == ["a", "b", "c", "d"]
+    seen = savepoint.arrow("remember", "seen")  # pickles of dictionaries
+    assert sorted(value["at"] for value in seen.column("value").to_pylist()) == [
+        100,
+        200,
+        300,
+        5000,
+    ]
+
+
+def test_values_that_arrow_has_no_type_for_stay_pickles(tmp_path: Path) -> None:
+    anything = ValueStateDescriptor("numbers", Types.PICKLED_BYTE_ARRAY())
+    made = Savepoint.new().with_state("x", anything, {"a": 1j}).write(tmp_path / "made")
+    (data,) = Savepoint.load(made).arrow("x", "numbers").column("value").to_pylist()
+    assert pickle.loads(data) == 1j
 
 
 def test_values_can_be_mended(path: str, tmp_path: Path) -> None:

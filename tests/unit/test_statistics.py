@@ -242,9 +242,15 @@ def test_batch_tells_what_the_next_one_needs_to_know() -> None:
     driver.statistics.batch_completes(works, {}, {})
     driver.clock.advance(100)
     done = driver.statistics.batch_is_committed()
-    assert done == (800, 21, True, 1.3), "until it is committed, all subtasks, the fullest slot"
+    assert done == (800, 21, True, 1.3, True), "all subtasks, the fullest slot"
     assert driver.statistics.batch_is_committed() is None
     assert driver.statistics.view().latencies_ms == [800]
+    for is_first in (False, True):
+        driver.statistics.batch_begins()
+        driver.statistics.batch_completes([], {}, {})
+        done = driver.statistics.batch_is_committed()
+        assert done is not None and done.is_first == is_first
+        driver.statistics.attempt_ends()
 
 
 def test_batch_that_fails_is_lost() -> None:

@@ -28,11 +28,15 @@ from millpond.runtime.task.context import TaskClock
 from millpond.runtime.task.timers import TimerQueue, Timers
 from millpond.state import stored_tables, stored_timers
 from millpond.state.expiry import Expiry
+from millpond.state.handles import CurrentKey
 from millpond.state.key_bytes import KeyBytes, encode_key
 from millpond.state.key_group_state import KeyGroupState, declared_schemas
 from millpond.state.rocksdb_backend import RocksDBStateBackend
 from millpond.state.stored_key_group import StoredKeyGroup
+from millpond.state.stored_map_handle import StoredMapStateHandle
 from millpond.state.stored_timers import StoredTimers
+from millpond.state.tables import MISSING
+from millpond.state.ttl_handles import TtlMapState
 from tests.sqlite_backend import SqliteBackend
 from tests.unit.test_changelog import FATE, Model, apply
 
@@ -253,6 +257,88 @@ def test_iteration_over_a_map_takes_only_what_is_asked_for(
     assert store.taken <= 4
 
 
+def timed_map(state: KeyGroupState, clock: TaskClock) -> TtlMapState:
+    clock.current.key = "key"
+    expiry = Expiry(StateTtlConfig.new_builder(Time.seconds(1)).build(), clock)
+    descriptor = MapStateDescriptor("timed", Types.INT(), Types.INT())
+    handle = TtlMapState(descriptor, clock.current, expiry)
+    handle.bind(state)
+    return handle
+
+
+@pytest.mark.parametrize("what", ["items", "keys", "values"])
+def test_iteration_over_a_map_with_a_time_to_live_takes_only_what_is_asked_for(what: str) -> None:
+    store, clock = WatchedStore(), TaskClock()
+    state = KeyGroupState(0, StoredKeyGroup(store, 1, 0))
+    handle = timed_map(state, clock)
+    handle.put_all({number: number for number in range(1000)})
+    state.commit()
+    store.taken = 0
+    found = iter(getattr(handle, what)())
+    first = [next(found) for _ in range(3)]
+    assert first == [(n, n) if what == "items" else n for n in range(3)]
+    assert store.taken <= 4
+    assert len(handle._table.entries("key").known) == 0
+
+
+@pytest.mark.parametrize("storage", ["memory", "store"])
+def test_map_may_change_while_it_is_iterated_over(storage: str) -> None:
+    clock = TaskClock()
+    stored = None if storage == "memory" else StoredKeyGroup(WatchedStore(), 1, 0)
+    state = KeyGroupState(0, stored)
+    handle = timed_map(state, clock)
+    handle.put_all({number: number for number in range(10)})
+    state.commit()
+    clock.processing_time_ms = 5000  # all have expired
+    for number in range(5):
+        handle.put(number, 100 + number)
+    found = []
+    for entry, value in handle.items():
+        found.append((entry, value))
+        handle.put(9, 109)  # after it was seen to have expired, or before
+        handle.remove(entry)
+    assert sorted(found) == [(number, 100 + number) for number in range(5)]
+    assert list(handle.items()) == [(9, 109)]
+
+
+@pytest.mark.parametrize("has_read", [True, False])
+def test_deleting_what_is_known_not_to_be_there_changes_nothing(has_read: bool) -> None:
+    """E41. Without having read, nobody knows."""
+    state = KeyGroupState(0, StoredKeyGroup(WatchedStore(), 1, 0))
+    values, maps = state.table("v", StateKind.VALUE), state.table("m", StateKind.MAP)
+    lists = state.table("l", StateKind.LIST)
+    current = CurrentKey()
+    current.key = "key"
+    handle = StoredMapStateHandle(MapStateDescriptor("h", Types.INT(), Types.INT()), current)
+    handle.bind(state)
+    if has_read:
+        assert values.data.get("key") is None
+        assert maps.entries("key").get("entry") is None
+        assert not lists.data.get("key")
+        assert handle.get(1) is None
+    values.remove("key")
+    maps.remove("key", "entry")
+    lists.replace("key", [])
+    handle.remove(1)
+    assert state.has_changes() is not has_read
+
+
+def test_what_was_put_in_this_batch_can_be_deleted_again() -> None:
+    state = KeyGroupState(0, StoredKeyGroup(WatchedStore(), 1, 0))
+    values, maps = state.table("v", StateKind.VALUE), state.table("m", StateKind.MAP)
+    lists = state.table("l", StateKind.LIST)
+    assert values.data.get("key") is None and maps.entry("key", 1) is MISSING
+    assert not lists.data.get("key")
+    values.set("key", 1)
+    maps.put("key", 1, 1)
+    lists.extend("key", [1])
+    values.remove("key")
+    maps.remove("key", 1)
+    lists.replace("key", [])
+    state.commit()
+    assert state.is_empty()
+
+
 def test_timers_are_set_and_deleted_without_reading(
     watched: tuple[WatchedStore, KeyGroupState],
 ) -> None:
@@ -411,3 +497,24 @@ def test_without_a_log_an_older_state_is_not_taken_for_the_newest() -> None:
     changelog.append(store, other, head, keeps_log=False)
     with pytest.raises(StateLostError):
         changelog.load(store, slept, "test", new_state)
+
+
+@pytest.mark.parametrize("storage", ["memory", "store"])
+def test_one_large_map_is_cleaned_up_a_few_entries_at_a_time(storage: str) -> None:
+    """E33, of one key: whatever else happens to it meanwhile."""
+    clock, count = TaskClock(), 6_000
+    stored = None if storage == "memory" else StoredKeyGroup(WatchedStore(), 1, 0)
+    state = KeyGroupState(0, stored)
+    handle = timed_map(state, clock)
+    handle.put_all({number: number for number in range(count)})
+    state.commit()
+    clock.processing_time_ms = 5000  # all have expired
+    left = [count]
+    while left[-1] and len(left) < count:
+        handle.put(count + len(left), 1)  # lives, and must not be met by this round
+        state.clean_some()
+        state.commit()
+        left.append(sum(1 for entry in handle._table.entries("key") if entry < count))
+        assert 0 <= left[-2] - left[-1] <= count // 2
+    assert left[-1] == 0
+    assert len(list(handle.keys())) == len(left) - 1

@@ -45,7 +45,7 @@ class ClusterStarter:
         self._host = host
         self._timeout_s = timeout_s
         self._progress = Progress()
-        self._environment: dict[str, str] = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        self._environment = {**os.environ, **_absolute_path(), "PYTHONUNBUFFERED": "1"}
         self._spark_environment: dict[str, str] = {}
         self.master_page = ""
         self._started: dict[int, subprocess.Popen[bytes]] = {}
@@ -61,7 +61,8 @@ class ClusterStarter:
         settings = make_private(self._folder / "spark" / "conf")
         scratch = make_private(self._folder / "spark" / "scratch")
         daemons.write_settings(settings)
-        self._spark_environment = daemons.daemon_environment(self._host, settings, scratch)
+        daemon = daemons.daemon_environment(self._host, settings, scratch)
+        self._spark_environment = {**daemon, **_absolute_path()}
         self._environment["SPARK_CONF_DIR"] = str(settings)  # jobs need the secret, too
         self.master_page = f"http://{_in_url(self._host)}:{page_port}"
         command = daemons.master_command(self._host, port, page_port)
@@ -193,6 +194,14 @@ class ClusterStarter:
             # They outlive this process, on purpose; Python would warn that nobody waits for them.
             started.returncode = 0
         self._progress.clear()
+
+
+def _absolute_path() -> dict[str, str]:
+    """PYTHONPATH for processes that work in another folder than this one."""
+    given = os.environ.get("PYTHONPATH")
+    if not given:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, given.split(os.pathsep)))}
 
 
 def _announced(log: Path) -> str | None:

@@ -166,7 +166,7 @@ def _check(parsed: argparse.Namespace) -> None:
             )
     if parsed.host not in _LOOPBACK and not parsed.token_file:
         print(
-            f"millpond: everybody who reaches {parsed.host} can have programs run here; "
+            f"millpond: everybody who reaches {parsed.host} can use this cluster; "
             "--token-file keeps strangers out",
             file=sys.stderr,
         )

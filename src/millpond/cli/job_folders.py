@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
@@ -30,14 +29,6 @@ def find_job(job: str, checkpoint_dir: str | None) -> Path:
 
 def is_running(folder: Path) -> bool:
     """Whoever runs a job holds its lock."""
-    try:
-        lock = os.open(folder / "lock", os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    from millpond.common.file_lock import is_held
+
+    return is_held(folder / "lock")

@@ -223,6 +223,8 @@ def _tls(addresses: Sequence[str], ca_file: str | None) -> ssl.SSLContext:
 
 def _reason(problem: Exception) -> str:
     text = str(problem) or type(problem).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return "its certificate is not trusted; --ca-file names one that is"
     return "connection refused" if "refused" in text else text
 
 

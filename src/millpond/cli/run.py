@@ -122,7 +122,8 @@ def _run_there(
             print(json.dumps({"jobid": jid, "state": state}))
         if state == "FINISHED":
             return ExitCode.OK
-        reason = f": {root_cause(client, jid)}" if state == "FAILED" else ""
+        # The log has been shown, and tells more.
+        reason = f": {root_cause(client, jid).splitlines()[0]}" if state == "FAILED" else ""
         print(f"millpond: the job {jid} ended: {state}{reason}", file=sys.stderr)
         return ExitCode.FAILED
 

@@ -75,8 +75,9 @@ def _show_operator(operator: OperatorEntry) -> None:
         )
         print(f"  {state.name}  ({state.kind}: {types})")
         print(f"    {state.keys:,} keys, {state.rows:,} entries, {size_text(state.file.bytes)}")
-        if any(is_pickled(state.schemas.get(column)) for column in ("key", "entry", "value")):
-            print("    has Python pickles: its type is not declared; only Python can read it")
+        pickled = [column for column, schema in state.schemas.items() if is_pickled(schema)]
+        if pickled:
+            print(f"    has Python pickles ({', '.join(pickled)}): only Python can read them")
         if state.biggest:
             biggest = ", ".join(f"{key} {count:,}" for key, count in state.biggest)
             print(f"    biggest keys: {biggest}")

@@ -47,7 +47,12 @@ def add_commands(commands: Any) -> None:
     stop.add_argument(
         "job", metavar="JOB", help="id or name of a job of a dispatcher, or a job's folder"
     )
-    stop.add_argument("--savepoint", metavar="DIR", help="folder for the savepoint")
+    stop.add_argument(
+        "--savepoint",
+        nargs="?",
+        metavar="DIR",
+        help="folder for the savepoint; without one: execution.checkpointing.savepoint-dir",
+    )
     stop.add_argument(
         "--drain", action="store_true", help="fire all timers and close all windows before"
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
+from millpond.common.restart_settings import restart_strategy_of
 from millpond.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from millpond.missing import MissingMethods
 
@@ -15,7 +16,7 @@ class ExecutionConfig(MissingMethods):
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
-        self._restart_strategy: RestartStrategyConfiguration = RestartStrategies.no_restart()
+        self._restart_strategy: RestartStrategyConfiguration = RestartStrategies.fall_back_restart()
         self._job_parameters: dict[str, str] = {}
 
     def get_parallelism(self) -> int:
@@ -48,7 +49,11 @@ class ExecutionConfig(MissingMethods):
         return self
 
     def get_restart_strategy(self) -> RestartStrategyConfiguration:
-        return self._restart_strategy
+        """What the program has set, else what settings say (`restart-strategy.type`)."""
+        own = self._restart_strategy
+        if isinstance(own, RestartStrategies.FallbackRestartStrategyConfiguration):
+            return restart_strategy_of(self._configuration)
+        return own
 
     def enable_auto_generated_uids(self) -> ExecutionConfig:
         self._configuration.set_boolean(options.AUTO_UIDS.key, True)

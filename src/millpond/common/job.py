@@ -168,8 +168,12 @@ class JobClient(ABC):
 
     def get_checkpoints(self) -> list[dict[str, Any]]:
         """Beyond PyFlink: the newest checkpoints (every batch is one), the oldest first: id, started_ms,
-        duration_ms, bytes_written, bytes_full, is_savepoint."""
+        duration_ms, bytes_written, bytes_full, is_savepoint, records."""
         return []
+
+    def report(self) -> dict[str, Any]:
+        """Beyond PyFlink: all that the job tells about itself, as JSON could have it: docs/job-report.md."""
+        raise UnsupportedFeatureError("JobClient.report: not with this kind of client.")
 
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None

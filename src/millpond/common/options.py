@@ -23,6 +23,8 @@ class Option:
             return configuration.get_boolean(self.key, self.default)
         if isinstance(self.default, int):
             return configuration.get_integer(self.key, self.default)
+        if isinstance(self.default, float):
+            return configuration.get_float(self.key, self.default)
         if configuration.contains_key(self.key):
             return configuration.get_string(self.key, "")
         return self.default
@@ -37,17 +39,24 @@ class Option:
             )
         return int(found[1]) * _UNITS[found[2]]
 
-    def read_ms(self, configuration: Configuration) -> int | None:
-        """A time such as 500, 500ms, 2s or 1.5 min; a number alone is in ms. None if it is not set."""
-        if not configuration.contains_key(self.key):
-            return self.default  # type: ignore[no-any-return]
-        text = configuration.get_string(self.key, "")
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h|)\s*", text.lower())
-        milliseconds = 0 if found is None else round(float(found[1]) * _TIMES_MS[found[2]])
-        if milliseconds < 1:
+    def read_ms(self, configuration: Configuration) -> int:
+        """A time such as 10 s, 500ms, 1.5 min or 10000 (milliseconds)."""
+        text = str(configuration.get_string(self.key, str(self.default)))
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+        unit = None if found is None else _TIMES_MS.get(found[2])
+        if found is None or unit is None:
             raise ProgramError(
-                f"The setting '{self.key}' must be a time such as 500ms or 2s, not '{text}'."
+                f"The setting '{self.key}' must be a time such as 10 s or 500 ms, not '{text}'."
             )
+        return round(float(found[1]) * unit)
+
+    def read_ms_if_set(self, configuration: Configuration) -> int | None:
+        """A time of at least 1 ms, or None."""
+        if not configuration.contains_key(self.key):
+            return None
+        milliseconds = self.read_ms(configuration)
+        if milliseconds < 1:
+            raise ProgramError(f"The setting '{self.key}' must be a time of 1 ms or more.")
         return milliseconds
 
     def read_choice(self, configuration: Configuration, choices: tuple[str, ...]) -> str:
@@ -59,8 +68,15 @@ class Option:
         return text
 
 
-_TIMES_MS = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
 _UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+
+_TIMES_MS = {
+    **dict.fromkeys(("", "ms", "milli", "millis", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
 
 EXECUTOR = Option(
     "millpond.executor", "spark", "spark, or direct: run a bounded job in this process"
@@ -118,6 +134,51 @@ CHECKPOINT_TIMEOUT_MS = Option(
     0,
     "a batch that takes longer than so many ms is given up, as if it had failed; 0: none is",
 )
+RESTART_STRATEGY = Option(
+    "restart-strategy.type",
+    "none",
+    "what to do when a job fails, if the program does not say: none, fixed-delay, exponential-delay or "
+    "failure-rate",
+)
+FIXED_ATTEMPTS = Option(
+    "restart-strategy.fixed-delay.attempts", 1, "how often a job is started again"
+)
+FIXED_DELAY = Option("restart-strategy.fixed-delay.delay", "1 s", "wait before each start")
+BACKOFF_INITIAL = Option(
+    "restart-strategy.exponential-delay.initial-backoff", "1 s", "wait before the first start"
+)
+BACKOFF_MAX = Option(
+    "restart-strategy.exponential-delay.max-backoff", "1 min", "wait no longer than this"
+)
+BACKOFF_MULTIPLIER = Option(
+    "restart-strategy.exponential-delay.backoff-multiplier",
+    1.5,
+    "so many times longer after each failure",
+)
+BACKOFF_RESET = Option(
+    "restart-strategy.exponential-delay.reset-backoff-threshold",
+    "1 h",
+    "a job that runs so long without failure begins with the first wait again",
+)
+BACKOFF_JITTER = Option(
+    "restart-strategy.exponential-delay.jitter-factor",
+    0.1,
+    "each wait is longer or shorter by up to this share of it",
+)
+BACKOFF_ATTEMPTS = Option(
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+    2_147_483_647,
+    "failures without such a time between them before the job is given up",
+)
+RATE_FAILURES = Option(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    1,
+    "more failures than this in an interval, and the job is given up",
+)
+RATE_INTERVAL = Option(
+    "restart-strategy.failure-rate.failure-rate-interval", "1 min", "the interval"
+)
+RATE_DELAY = Option("restart-strategy.failure-rate.delay", "1 s", "wait before each start")
 CHECKPOINTS_KEPT = Option(
     "execution.checkpointing.num-retained",
     10,
@@ -167,9 +228,7 @@ ROCKSDB_BLOOM_BITS = Option(
 ROCKSDB_COMPRESSION = Option(
     "state.backend.rocksdb.compression", "lz4", "none, snappy, lz4 or zstd"
 )
-ROCKSDB_COMPACTION = Option(
-    "state.backend.rocksdb.compaction.style", "level", "level, universal or fifo"
-)
+ROCKSDB_COMPACTION = Option("state.backend.rocksdb.compaction.style", "level", "level or universal")
 ROCKSDB_THREADS = Option(
     "state.backend.rocksdb.thread.num", 2, "threads that write and compact in the background"
 )

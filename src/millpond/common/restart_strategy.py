@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
+
+from millpond.errors import ProgramError
 
 
 class RestartStrategyConfiguration(ABC):
@@ -77,9 +80,77 @@ class RestartStrategies:
             recent = sum(1 for failed_at_ms in failure_times_ms if failed_at_ms > since)
             return self._delay_ms if recent <= self._max_failures else None
 
-    class FallbackRestartStrategyConfiguration(NoRestartStrategyConfiguration):
+    class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Waits longer after each failure, up to a limit; begins anew when a job has run for a while."""
+
+        def __init__(
+            self,
+            initial_backoff: int,
+            max_backoff: int,
+            backoff_multiplier: float,
+            reset_backoff_threshold: int,
+            jitter_factor: float,
+            attempts_before_reset_backoff: int = 2_147_483_647,
+        ) -> None:
+            self._initial_ms = initial_backoff
+            self._max_ms = max_backoff
+            self._multiplier = backoff_multiplier
+            self._reset_ms = reset_backoff_threshold
+            self._jitter = jitter_factor
+            self._attempts = attempts_before_reset_backoff
+            for name, is_right, rule in (
+                ("initial_backoff", initial_backoff >= 1, "1 ms or more"),
+                ("max_backoff", max_backoff >= initial_backoff, "the initial backoff or more"),
+                ("backoff_multiplier", backoff_multiplier >= 1, "1 or more"),
+                ("reset_backoff_threshold", reset_backoff_threshold >= 1, "1 ms or more"),
+                ("jitter_factor", 0 <= jitter_factor <= 1, "0 to 1"),
+                ("attempts_before_reset_backoff", attempts_before_reset_backoff >= 1, "1 or more"),
+            ):
+                if not is_right:
+                    raise ProgramError(f"Exponential delay: {name} must be {rule}.")
+
+        def get_initial_backoff(self) -> int:
+            return self._initial_ms
+
+        def get_max_backoff(self) -> int:
+            return self._max_ms
+
+        def get_backoff_multiplier(self) -> float:
+            return self._multiplier
+
+        def get_reset_backoff_threshold(self) -> int:
+            return self._reset_ms
+
+        def get_jitter_factor(self) -> float:
+            return self._jitter
+
         def get_description(self) -> str:
-            return "Cluster level default restart strategy (none)"
+            return (
+                f"Restart with exponential delay: starting at {self._initial_ms} ms, increasing by "
+                f"{self._multiplier}, with maximum {self._max_ms} ms. Delay resets after "
+                f"{self._reset_ms} ms with jitter {self._jitter}"
+            )
+
+        def next_delay_ms(self, failure_times_ms: list[int]) -> int | None:
+            attempts, delay_ms, last_ms = 0, 0.0, failure_times_ms[0]
+            for failed_at_ms in failure_times_ms:
+                if attempts and failed_at_ms - last_ms >= self._reset_ms + delay_ms:
+                    attempts = 0
+                longer_ms = delay_ms * self._multiplier if attempts else self._initial_ms
+                delay_ms = min(longer_ms, self._max_ms)
+                attempts, last_ms = attempts + 1, failed_at_ms
+            if attempts > self._attempts:
+                return None
+            spread_ms = delay_ms * self._jitter
+            return min(
+                round(random.uniform(delay_ms - spread_ms, delay_ms + spread_ms)), self._max_ms
+            )
+
+    class FallbackRestartStrategyConfiguration(NoRestartStrategyConfiguration):
+        """What settings say; none, if they say nothing."""
+
+        def get_description(self) -> str:
+            return "Cluster level default restart strategy"
 
     @staticmethod
     def no_restart() -> RestartStrategyConfiguration:
@@ -103,4 +174,23 @@ class RestartStrategies:
     ) -> RestartStrategyConfiguration:
         return RestartStrategies.FailureRateRestartStrategyConfiguration(
             failure_rate, failure_interval, delay_interval
+        )
+
+    @staticmethod
+    def exponential_delay_restart(
+        initial_backoff: int,
+        max_backoff: int,
+        backoff_multiplier: float,
+        reset_backoff_threshold: int,
+        jitter_factor: float,
+        attempts_before_reset_backoff: int = 2_147_483_647,
+    ) -> RestartStrategyConfiguration:
+        """Times in milliseconds. Beyond PyFlink, as in Flink's Java API."""
+        return RestartStrategies.ExponentialDelayRestartStrategyConfiguration(
+            initial_backoff,
+            max_backoff,
+            backoff_multiplier,
+            reset_backoff_threshold,
+            jitter_factor,
+            attempts_before_reset_backoff,
         )

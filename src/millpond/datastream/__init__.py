@@ -38,7 +38,7 @@ from millpond.datastream.functions import (
     SourceFunction,
     WindowFunction,
 )
-from millpond.datastream.operator_state import CheckpointedFunction
+from millpond.datastream.operator_state import CheckpointedFunction, ListCheckpointed
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
 from millpond.datastream.state_backend import StateBackend
@@ -86,6 +86,7 @@ __all__ = [
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "ListCheckpointed",
     "MapFunction",
     "MergingWindowAssigner",
     "OutputTag",

@@ -1,7 +1,9 @@
 """When and how state is made durable.
 
 Every Millpond batch is a checkpoint: input positions, state and output of a batch become durable
-together. So the interval is a wish for the least time between batches, not a switch.
+together. So there are more checkpoints than the interval asks for; it is kept, and changes nothing,
+because output that waits for it would be late. `millpond.batch.interval-ms` is the least time between
+batches.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ class CheckpointConfig(MissingMethods):
         return self._configuration.get_integer(_INTERVAL, -1)
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
+        """Kept for PyFlink programs; checkpoints come more often, with every batch."""
         self._configuration.set_integer(_INTERVAL, checkpoint_interval)
         return self
 

@@ -37,7 +37,7 @@ from millpond.datastream.functions import (
 )
 from millpond.datastream.joins import IntervalJoinable, Joinable
 from millpond.datastream.key_partitioner import KeyGroupPartitioner
-from millpond.datastream.operator_state import CheckpointedFunction
+from millpond.datastream.operator_state import keeps_operator_state
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.queryable_stream import KeyedQueryable, Queryable
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
@@ -322,7 +322,7 @@ class DataStream(Joinable, Queryable):
         if not isinstance(sink_func, SinkFunction):
             raise TypeError(f"add_sink takes a SinkFunction, not {type(sink_func).__name__}")
         name = f"Sink: {type(sink_func).__name__}"
-        if isinstance(sink_func, (CheckpointedFunction, CheckpointListener)):
+        if isinstance(sink_func, CheckpointListener) or keeps_operator_state(sink_func):
             node = self._environment._graph.add(
                 OperatorKind.SINK_FUNCTION,
                 name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from millpond.datastream.state import (
@@ -368,12 +369,14 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
 
 class CheckpointListener(ABC):
-    """A function that is also this is told about checkpoints. Every batch is one. Beyond PyFlink, as in
+    """A function that is also this is told about checkpoints. Every batch is one. A source is told at once,
+    other functions when the next batch begins. Beyond PyFlink, as in
     Flink's Java API."""
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """All is durable up to here, and the output is committed. Told when the next batch begins."""
+        """All is durable up to here, and the output is committed. Told when the next batch begins, so only
+        sources hear of a job's last one."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """This one failed, and its batch is run again."""
@@ -393,13 +396,19 @@ class SourceContext(ABC):
     def is_cancelled(self) -> bool:
         """True once the job is ending: return from `run`."""
 
+    @abstractmethod
+    def get_checkpoint_lock(self) -> AbstractContextManager[Any]:
+        """For a source that is also a CheckpointedFunction: who holds it while a record is emitted and what
+        `snapshot_state` saves is changed, is never asked for a snapshot in between."""
+
 
 class SourceFunction(Function):
     """A source written in Python. It runs on the driver; what it emits is made durable before it
     is processed, so an emitted and processed record is never lost or doubled.
 
     After a restart `run` is called again from its beginning. If `deterministic` is True, as many
-    records as were already made durable are dropped from the start of it; otherwise all count.
+    records as were already made durable are dropped from the start of it; otherwise all count. A source that
+    is also a CheckpointedFunction (or ListCheckpointed) says itself where it was.
     """
 
     deterministic = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from millpond.common.typeinfo import Types
 from millpond.datastream.state import ListState, ListStateDescriptor, MapStateDescriptor
 from millpond.errors import UnsupportedFeatureError
 
@@ -49,8 +50,50 @@ class CheckpointedFunction(ABC):
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Called once, after `open` and before the first record."""
+        """Called once, before `open` and the first record."""
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
         """Called at the end of every batch: bring the lists up to date."""
+
+
+class ListCheckpointed(ABC):
+    """A function without a key that keeps one list, the short way: it gives it away, and gets it back."""
+
+    @abstractmethod
+    def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
+        """Called at the end of every batch: all that this subtask has to remember."""
+
+    @abstractmethod
+    def restore_state(self, state: list[Any]) -> None:
+        """Called once, before `open`, if there is state from before. When the parallelism changes, the
+        elements of all subtasks are dealt out anew."""
+
+
+class _AsLists(CheckpointedFunction):
+    def __init__(self, function: ListCheckpointed) -> None:
+        self._function = function
+
+    def initialize_state(self, context: FunctionInitializationContext) -> None:
+        descriptor = ListStateDescriptor("list", Types.PICKLED_BYTE_ARRAY())
+        self._list = context.get_operator_state_store().get_list_state(descriptor)
+        if context.is_restored():
+            self._function.restore_state(list(self._list.get()))
+
+    def snapshot_state(self, context: FunctionSnapshotContext) -> None:
+        checkpoint_id, time_ms = context.get_checkpoint_id(), context.get_checkpoint_timestamp()
+        self._list.update(list(self._function.snapshot_state(checkpoint_id, time_ms) or ()))
+
+
+def keeps_operator_state(function: Any) -> bool:
+    """Of a function, or of an operation on one (`BroadcastOperation`)."""
+    return operator_state_of(function) is not None
+
+
+def operator_state_of(function: Any) -> CheckpointedFunction | None:
+    for own in (function, getattr(function, "function", None)):
+        if isinstance(own, CheckpointedFunction):
+            return own
+        if isinstance(own, ListCheckpointed):
+            return _AsLists(own)
+    return None

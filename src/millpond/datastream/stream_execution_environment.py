@@ -18,10 +18,11 @@ from millpond.datastream.checkpointing_mode import CheckpointingMode
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.collection import (
     CollectionSource,
-    FunctionSource,
     NumberSequenceSource,
 )
-from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.connectors.file_system import BulkFormat, FileSource, StreamFormat
+from millpond.datastream.connectors.function_source import FunctionSource
+from millpond.datastream.connectors.socket_source import SocketSource
 from millpond.datastream.data_stream import CloseableIterator, DataStream
 from millpond.datastream.execution_mode import RuntimeExecutionMode
 from millpond.datastream.functions import SourceFunction
@@ -171,8 +172,28 @@ class StreamExecutionEnvironment(MissingMethods):
         return self._source(FunctionSource(source_func), source_name, type_info)
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
-        source = FileSource(StreamFormat(charset_name), (file_path,), None)
+        source = FileSource(StreamFormat.text_line_format(charset_name), (file_path,), None)
         return self._source(source, "Text File Source", Types.STRING())
+
+    def create_input(
+        self, input_format: Any, type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """For AvroInputFormat; other formats are read by `from_source` with a FileSource."""
+        bulk_format = getattr(input_format, "format", None)
+        if not isinstance(bulk_format, BulkFormat):
+            raise UnsupportedFeatureError(
+                f"create_input: {type(input_format).__name__} cannot be read; use a FileSource."
+            )
+        source = FileSource.for_bulk_file_format(bulk_format, input_format.path).build()
+        return self._source(source, "Input", type_info)
+
+    def socket_text_stream(
+        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
+    ) -> DataStream:
+        """Beyond PyFlink, with the name of Flink's Java API: lines that a TCP server sends. What is lost with
+        the connection, or with the driver, does not come again; `max_retry` is in seconds."""
+        source = SocketSource(hostname, port, delimiter, max_retry)
+        return self._source(source, "Socket Stream", Types.STRING())
 
     def _source(self, source: Source, name: str, type_info: Any) -> DataStream:
         declared = to_type_info(type_info)

@@ -16,7 +16,6 @@ Every JSON file has a "format", is written aside and renamed, and is private to 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from millpond.common.file_lock import is_held, try_lock
 from millpond.errors import DispatcherError
 
 FORMAT = 1
@@ -165,27 +165,11 @@ class JobFiles:
     def take_lock(self) -> int | None:
         """For the job manager: the lock, held until the process ends however it ends; None if another
         process has it."""
-        lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            return None
-        return lock
+        return try_lock(self.path / _LOCK)
 
     def is_locked(self) -> bool:
         """True while a job manager lives."""
-        try:
-            lock = os.open(self.path / _LOCK, os.O_RDWR)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(lock)
-        return False
+        return is_held(self.path / _LOCK)
 
 
 class Storage:

@@ -49,7 +49,7 @@ try:
     from kazoo.protocol.states import KazooState, KeeperState  # type: ignore[import-untyped]
 except ImportError:
     raise SetupError(
-        "Leadership through ZooKeeper needs the package kazoo: pip install 'millpond[ha]', wherever a "
+        "Leadership through ZooKeeper needs the package kazoo: pip install 'millpond[cluster]', wherever a "
         "dispatcher runs."
     ) from None
 

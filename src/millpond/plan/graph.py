@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from millpond.common.typeinfo import PickledBytesTypeInfo, TypeInformation
-from millpond.datastream.operator_state import CheckpointedFunction
+from millpond.datastream.operator_state import keeps_operator_state
 
 
 class OperatorKind(Enum):
@@ -112,10 +112,8 @@ class Node:
 
     @property
     def has_state(self) -> bool:
-        without_key = self.kind is OperatorKind.BROADCAST_PROCESS or isinstance(
-            self.function, CheckpointedFunction
-        )
-        return self.is_keyed or without_key
+        is_broadcast = self.kind is OperatorKind.BROADCAST_PROCESS
+        return self.is_keyed or is_broadcast or keeps_operator_state(self.function)
 
 
 @dataclass

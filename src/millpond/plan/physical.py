@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.datastream.operator_state import CheckpointedFunction
+from millpond.datastream.operator_state import keeps_operator_state
 from millpond.plan.graph import (
     Exchange,
     ExchangeKind,
@@ -155,7 +155,7 @@ def needs_own_task(node: Node, graph: StreamGraph, parallelism: int) -> bool:
     records before a stateless operator would cost a shuffle and gain nothing."""
     if node.kind in (_SOURCE, OperatorKind.SINK):
         return node.kind is _SOURCE
-    if node.kind in _TWO_INPUTS or isinstance(node.function, CheckpointedFunction):
+    if node.kind in _TWO_INPUTS or keeps_operator_state(node.function):
         return True
     if any(edge.exchange.kind is not ExchangeKind.FORWARD for edge in node.inputs):
         return True

@@ -6,7 +6,7 @@ from typing import Any
 
 import cloudpickle
 
-from millpond.datastream.operator_state import CheckpointedFunction
+from millpond.datastream.operator_state import keeps_operator_state
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.plan.graph import ExchangeKind, Node, OperatorKind, StreamGraph
 from millpond.runtime.task.key_groups import UPPER_BOUND_MAX_PARALLELISM
@@ -93,13 +93,16 @@ _WITH_OPERATOR_STATE = (
     OperatorKind.FLAT_MAP,
     OperatorKind.FILTER,
     OperatorKind.PROCESS,
+    OperatorKind.CO_MAP,
+    OperatorKind.CO_FLAT_MAP,
+    OperatorKind.CO_PROCESS,
+    OperatorKind.BROADCAST_PROCESS,
     OperatorKind.SINK_FUNCTION,
 )
 
 
 def _check_operator_state(node: Node) -> None:
-    function = getattr(node.function, "function", node.function)
-    if not isinstance(function, CheckpointedFunction):
+    if not keeps_operator_state(node.function):
         return
     if node.is_keyed:
         raise ProgramError(
@@ -109,7 +112,8 @@ def _check_operator_state(node: Node) -> None:
     if node.kind not in _WITH_OPERATOR_STATE:
         raise UnsupportedFeatureError(
             f"CheckpointedFunction: {_title(node)} cannot have operator state. map, flat_map, filter and "
-            "process functions and sinks of add_sink can; a source is rewound by its position."
+            "process functions, also on two streams, sources of add_source and sinks of add_sink can; "
+            "another source is rewound by its position."
         )
 
 

@@ -29,6 +29,8 @@ def describe(job_folder: Path, name: str, lost: Iterable[int] = ()) -> dict[str,
     `lost`: partitions whose server could not be reached, says whoever asks. If there are any, or slots that
     are known to be gone, the job is asked for a batch, with which new slots load their state."""
     generation, is_running = files.run_of(job_folder)
+    if generation == 0:
+        raise RetryLaterError("The job has not started yet. Ask again.")
     if not is_running:
         raise QueryableStateError("The job does not run; its state can be looked up while it does.")
     locations = files.read_locations(job_folder, generation)

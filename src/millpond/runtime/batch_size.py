@@ -27,7 +27,7 @@ _TELLING = 0.25  # of the limit: a batch with fewer records says little about it
 _REMEMBERED = 20
 _FADING = 0.8
 _LEAST_SPREAD = 0.05  # of sizes (variance / mean squared), to tell fixed cost from cost per record
-_LEAST_FIT = 0.5  # r squared
+_START_UP_MS = 10_000.0
 
 
 def sizer_of(settings: dict[str, Any]) -> BatchSizer:
@@ -43,18 +43,29 @@ class BatchSizer:
     def __init__(self, max_records: int, target_ms: float, first: int = FIRST) -> None:
         self._max_records = max_records
         self._target_ms = target_ms
-        self._fixed_ms = target_ms / 4
+        self._fixed_ms: float | None = None  # None: not told apart from the cost of records yet
         self._recent: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)  # (records, ms)
         self.limit = max(1, min(first, max_records))
 
     def took(
-        self, duration_ms: float, records: int, was_full: bool, memory_share: float = 0.0
+        self,
+        duration_ms: float,
+        records: int,
+        was_full: bool,
+        memory_share: float = 0.0,
+        is_first: bool = False,
     ) -> None:
         """A batch with so many records took so long; `was_full`: more was waiting than it could take.
-        `memory_share`: what the fullest slot uses of the memory it may use."""
-        self._recent.append((records, duration_ms))
-        self._learn()
-        limit = self._fitting(duration_ms, records)
+        `memory_share`: what the fullest slot uses of the memory it may use. `is_first`: processes had to
+        start for it."""
+        limit = float(self.limit)
+        if is_first:
+            duration_ms -= _START_UP_MS
+        if not is_first or duration_ms > self._target_ms:
+            self._recent.append((records, duration_ms))
+            self._learn()
+            if was_full or records >= _TELLING * self.limit:
+                limit *= self._factor(duration_ms)
         if memory_share > _MEMORY_LIMIT:
             limit = min(limit, self.limit * _UNDER_PRESSURE)
         elif not was_full:
@@ -63,31 +74,30 @@ class BatchSizer:
         rounded = math.ceil(limit) if limit > self.limit else int(limit)  # 1 must be able to grow
         self.limit = max(1, min(rounded, self._max_records))
 
-    def _fitting(self, duration_ms: float, records: int) -> float:
-        """The size with which a batch would have taken as long as it should."""
-        if records < _TELLING * self.limit:
-            return self.limit
-        for_records_ms = max(duration_ms - self._fixed_ms, 0.1 * duration_ms, 0.01)
-        budget_ms = max(self._target_ms - self._fixed_ms, self._fixed_ms / 4)
-        factor = budget_ms / for_records_ms
-        # Near the target most of the difference is chance: go half of the way.
-        return records * (factor**0.5 if 0.5 < factor < 2.0 else factor)
+    def _factor(self, duration_ms: float) -> float:
+        """With so many times the records, a batch would have taken as long as it should."""
+        target_ms, fixed_ms = self._target_ms, self._fixed_ms
+        if fixed_ms is None:
+            fixed_ms = min(target_ms / 4, 0.75 * duration_ms)
+        for_records_ms = max(duration_ms - fixed_ms, 0.1 * duration_ms, 0.01)
+        factor = max(target_ms - fixed_ms, fixed_ms / 4) / for_records_ms
+        if 0.5 < factor < 2.0:
+            factor = (
+                factor**0.5
+            )  # near the target most of the difference is chance: go half of the way
+        # So much is safe whatever the fixed cost is.
+        return max(factor, target_ms / duration_ms) if 0 < duration_ms < target_ms else factor
 
     def _learn(self) -> None:
         """A line through the recent batches, newer ones counting more."""
-        total = mean_n = mean_ms = 0.0
-        weight = 1.0
-        weighted = []
-        for records, duration_ms in reversed(self._recent):
-            weighted.append((weight, records, duration_ms))
-            total += weight
-            mean_n += weight * records
-            mean_ms += weight * duration_ms
-            weight *= _FADING
-        mean_n, mean_ms = mean_n / total, mean_ms / total
+        weights = [_FADING**age for age in range(len(self._recent))]
+        weighted = [(w, n, ms) for w, (n, ms) in zip(weights, reversed(self._recent), strict=True)]
+        total = sum(weights)
+        mean_n = sum(w * n for w, n, _ in weighted) / total
+        mean_ms = sum(w * ms for w, _, ms in weighted) / total
         var_n = sum(w * (n - mean_n) ** 2 for w, n, _ in weighted) / total
-        var_ms = sum(w * (ms - mean_ms) ** 2 for w, _, ms in weighted) / total
-        both = sum(w * (n - mean_n) * (ms - mean_ms) for w, n, ms in weighted) / total
-        if var_n > _LEAST_SPREAD * mean_n**2 and both > 0 and both**2 > _LEAST_FIT * var_n * var_ms:
-            self._fixed_ms = max(0.0, mean_ms - both / var_n * mean_n)
-        self._fixed_ms = min(self._fixed_ms, 0.9 * mean_ms)
+        if var_n > _LEAST_SPREAD * mean_n**2:
+            both = sum(w * (n - mean_n) * (ms - mean_ms) for w, n, ms in weighted) / total
+            self._fixed_ms = mean_ms - max(0.0, both / var_n) * mean_n
+        if self._fixed_ms is not None:
+            self._fixed_ms = max(0.0, min(self._fixed_ms, 0.9 * mean_ms))

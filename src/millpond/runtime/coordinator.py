@@ -27,6 +27,7 @@ from millpond.runtime.messages import Messages
 from millpond.runtime.output import OutputDelivery
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.savepoint_orders import SavepointOrder
+from millpond.runtime.state_types import StateTypes
 from millpond.runtime.task.batch import LanePlan, SplitPlan
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Row, SplitEnd, Start
@@ -74,6 +75,7 @@ class Coordinator:
         self._ended: dict[int, list[bool]] = {}
         self._initial = JobState.initial(plan)
         self.checkpoints = self.record.checkpoints
+        self._types = StateTypes(plan)
         folder_path = None if folder is None else folder.path
         self.savepoints = SavepointDesk(
             plan, folder_path, self._wake.set, self.record.savepoint_is_there
@@ -87,6 +89,8 @@ class Coordinator:
         self._stops_at_end: bool = plan.settings["stop_at_end"]
         self._stops_now = False  # after the batch that runs
         self._has_recovered = False
+        self._has_savepoint = False  # the newest complete batch; its output must not be held back
+        self._output_due_ms: int | None = None  # in so many milliseconds a sink has something to do
         self._reset()
 
     def _reset(self) -> None:
@@ -122,6 +126,7 @@ class Coordinator:
             newest = plans[1] or plans[0]
             if newest is not None:
                 self._take_positions(newest)
+            self._has_savepoint = plans[0] is not None and plans[0].get("savepoint") is not None
             self.savepoints.go_on(self._folder)
         if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
             self.checkpoints.restored += 1
@@ -131,7 +136,8 @@ class Coordinator:
     def _begin_with_savepoint(self) -> None:
         """What is before the first batch comes from a savepoint, if the job is to start from one."""
         savepoint = self._plan.settings.get("savepoint")
-        if savepoint is None:
+        is_over = self._folder is not None and self._folder.is_first_batch_over()
+        if savepoint is None or is_over:  # then it may be gone
             return
         self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
         self.planned_time_ms = self._initial.time_ms
@@ -164,6 +170,7 @@ class Coordinator:
         self._wakeup_ms = left["wakeup_ms"]
         self.metrics.update(left["metrics"])
         self._prepared = left["prepared"]
+        self._types.load(left)
         self.checkpoints.back_to(epoch, left.get("log_bytes", {}))
         self._statistics.restore(left.get("statistics", {}))
         self.finished = left["finished"]
@@ -179,11 +186,17 @@ class Coordinator:
         self.queries.committed(self._last_epoch)
         self._output.commit(self._last_epoch, self._prepared)
         self._prepared = []
+        for enumerator in self._enumerators.values():
+            enumerator.committed(self._last_epoch)
         self._recover_output(self._last_epoch)
         done = self._statistics.batch_is_committed()
         if done is not None:
-            self._size.took(done.duration_ms, done.records, done.was_waiting, done.memory_share)
+            self._size.took(*done)
             self._statistics.set_credits(self._size.limit)
+        if self.finished or self.stopped or self._has_savepoint:
+            self._output.finish(self._last_epoch)
+            self._has_savepoint = False
+        self._output_due_ms = self._output.tick(self._last_epoch, self._clock_ms())
         self.savepoints.write_what_is_done()
 
     def _recover_output(self, epoch: int) -> None:
@@ -248,7 +261,7 @@ class Coordinator:
             self._announce_splits()
             self._statistics.batch_begins()
             return None
-        reads = self._await_work()
+        reads = self._await_work(epoch)
         self._statistics.batch_begins()
         now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
         self.planned_time_ms = now_ms
@@ -300,7 +313,7 @@ class Coordinator:
                 number += 1
         return lanes
 
-    def _await_work(self) -> dict[tuple[int, int], list[Any]]:
+    def _await_work(self, epoch: int) -> dict[tuple[int, int], list[Any]]:
         """Block until a source has something, a timer is due, everything has ended, or cancel."""
         while True:
             self._wake.clear()
@@ -316,6 +329,7 @@ class Coordinator:
                 paused = self._alignment.paused(self._channels, self._ended)
                 for source, enumerator in self._enumerators.items():
                     enumerator.paused = paused.get(source, set())
+                    enumerator.checkpoint = (epoch, now_ms)
                     if len(enumerator.paused) == enumerator.split_count():
                         continue
                     for work in enumerator.poll(self._size.limit):
@@ -332,6 +346,8 @@ class Coordinator:
                 )
                 if reads or due or asked or self._newly_ended(ended) or self._stops_now:
                     return reads
+            if self._output_due_ms is not None:
+                self._output_due_ms = self._output.tick(self._last_epoch, now_ms)
             self._wake.wait(self._pause_s(now_ms, pause_ms))
 
     def _newest_time(self) -> int | None:
@@ -369,6 +385,8 @@ class Coordinator:
             waits.append(max(0, self._wakeup_ms - now_ms))
         if self.queries.has_states:
             waits.append(LOOK_EVERY_MS)
+        if self._output_due_ms is not None:
+            waits.append(self._output_due_ms)
         if pause_ms > 0:
             waits = [pause_ms]
         return min(waits) / 1000 if waits else _IDLE_POLL_S
@@ -400,6 +418,7 @@ class Coordinator:
         self._saved.update(told.splits)
         for metrics in told.metrics:
             combine(self.metrics, metrics)
+        self._types.take(told.types)
         checkpoint = self.checkpoints.begin()
         for state in told.states:
             checkpoint.add(*state)
@@ -422,8 +441,10 @@ class Coordinator:
             epoch, self.planned_time_ms, self._completed_ms, self._order is not None, records
         )
         if self._order is not None:
-            self.stopped = self._order.stop
-            self.savepoints.batch_done(self._order, self._job_state(), epoch, told.parts)
+            self.stopped = self.savepoints.batch_done(
+                self._order, self._job_state(), epoch, told.parts
+            )
+            self._has_savepoint = True
             self._order = None  # its batch is complete
         if self._stops_now and self._stops_at_end:
             self.stopped = True
@@ -442,6 +463,7 @@ class Coordinator:
                     "log_bytes": self.checkpoints.log_bytes,
                     "parts": told.parts,
                     "statistics": self._statistics.totals(),
+                    "types": self._types.content(),
                 },
             )
             self._folder.drop_batches_before(epoch)

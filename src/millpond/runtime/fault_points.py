@@ -26,6 +26,10 @@ SAVEPOINT_POINTS = (
     "driver within savepoint",  # it is put together and has no name yet
     "driver after savepoint",  # it is there, and nobody has been told
 )
+OUTPUT_POINTS = (
+    "driver before output",  # a sink is about to commit; others may have
+    "driver after output",  # it has, and nobody knows
+)
 _folder = os.environ.get(VARIABLE)
 
 

@@ -17,7 +17,6 @@ planned once: if its plan is there, a restart runs exactly that plan again.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from millpond.common.file_lock import is_held, try_lock
 from millpond.common.paths import local_folder
 from millpond.errors import (
     CheckpointInUseError,
@@ -67,17 +67,13 @@ class JobFolder:
         return folder
 
     def _take_lock(self) -> None:
-        lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            # The kernel gives the lock back when its holder dies, however it dies.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(lock, 200).decode(errors="replace").strip()
-            os.close(lock)
+        lock = try_lock(self.path / "lock")
+        if lock is None:
+            holder = (self.path / "lock").read_text(errors="replace").strip()
             raise CheckpointInUseError(
                 f"The job folder {self.path} is in use by another running job ({holder}). Stop that "
                 "job, or give this one another name or another execution.checkpointing.dir."
-            ) from None
+            )
         os.truncate(lock, 0)
         os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
         self._lock = lock
@@ -154,6 +150,10 @@ class JobFolder:
     def planned_epochs(self) -> list[int]:
         """Batches whose plans are still there."""
         return sorted(int(path.stem) for path in (self.path / "plans").glob("*.plan"))
+
+    def is_first_batch_over(self) -> bool:
+        """True if batch 0 can never run again: Spark has committed it before another one is planned."""
+        return max([*self.planned_epochs(), self.last_epoch()]) > 0
 
     def write_epoch(self, epoch: int, content: dict[str, Any]) -> None:
         blob = codec.encode(BlobKind.EPOCH, content)
@@ -234,14 +234,4 @@ class JobFolder:
 
 def is_locked(checkpoint_dir: Path, job_name: str) -> bool:
     """True if a job of this name runs in the folder."""
-    try:
-        lock = os.open(checkpoint_dir / folder_name(job_name) / "lock", os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+    return is_held(checkpoint_dir / folder_name(job_name) / "lock")

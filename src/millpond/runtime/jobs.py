@@ -38,7 +38,7 @@ from millpond.runtime.job_record import JobRecord
 from millpond.runtime.report import JobFacts, build_report
 from millpond.runtime.savepoint_desk import SavepointDesk
 from millpond.runtime.task.key_groups import default_max_parallelism
-from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima
+from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima, saved_types
 from millpond.state.backends import backend_settings
 
 Collect = Callable[[list[Any]], None]
@@ -108,7 +108,7 @@ def plan_job(
         "frame_records": options.FRAME_RECORDS.read(configuration),
         "max_batch_records": options.MAX_BATCH_RECORDS.read(configuration),
         "target_batch_ms": options.TARGET_BATCH_MS.read(configuration),
-        "target_latency_ms": options.TARGET_LATENCY.read_ms(configuration),
+        "target_latency_ms": options.TARGET_LATENCY.read_ms_if_set(configuration),
         "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
         "lanes": parallelism,
         "job_id": str(_job_id(configuration)),
@@ -123,6 +123,7 @@ def plan_job(
     if savepoint is not None:
         check_fit(plan, savepoint, options.ALLOW_NON_RESTORED.read(configuration))
         plan.settings["savepoint"] = str(savepoint.path)
+        plan.settings["stored_types"] = saved_types(savepoint)
     for sink in plan.sinks.values():
         if isinstance(sink.function, TwoPhaseSink):
             sink.function.validate()
@@ -315,7 +316,7 @@ class RunningJob(JobClient):
         return CompletableFuture(self._result)
 
     def report(self) -> dict[str, Any]:
-        """The job as it is now, for JSON: docs/job-report.md. Any thread may ask, at any time, and often."""
+        """The job as it is now. Any thread may ask, at any time, and often."""
         with self._lock:
             life, executor = self._life.copy(), self._executor
         return build_report(

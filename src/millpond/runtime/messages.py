@@ -9,6 +9,7 @@ from typing import Any
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.frames import Row, SplitEnd
+from millpond.runtime.task.type_check import StoredTypes
 from millpond.runtime.task.work_meter import WorkCounts
 from millpond.savepoint.parts import Part
 
@@ -27,6 +28,7 @@ class Messages:
     parts: list[Part] = field(default_factory=list)
     wakeups: list[int] = field(default_factory=list)
     works: list[WorkCounts] = field(default_factory=list)
+    types: list[StoredTypes] = field(default_factory=list)
 
     @staticmethod
     def of(rows: Iterable[Row]) -> Messages:
@@ -51,5 +53,7 @@ class Messages:
             self.parts.append(meta["part"])
         if meta.get("wakeup_ms") is not None:
             self.wakeups.append(meta["wakeup_ms"])
+        if "types" in meta:
+            self.types.append(meta["types"])
         if "work" in meta:
             self.works.append(WorkCounts(*meta["work"]))

@@ -13,6 +13,7 @@ from millpond.datastream.connectors.base import Epoch
 from millpond.errors import MillpondError
 from millpond.plan.graph import SinkKind
 from millpond.plan.physical import JobPlan, SinkPlan
+from millpond.runtime import fault_points
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.frames import Frame, Row, decode_frame, merge
@@ -54,14 +55,33 @@ class OutputDelivery:
             messages = [message for sink_id, _, message in prepared if sink_id == sink.id]
             if sink.kind is SinkKind.TWO_PHASE and messages:
                 own = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+                fault_points.reach("driver before output")
                 _call(sink, sink.function.commit, f"committing epoch {epoch}", own, messages)
+                fault_points.reach("driver after output")
 
     def recover(self, epoch: int) -> None:
         """Before the first batch of an attempt: what epochs after `epoch` prepared never counts."""
+        for sink, newest in self._two_phase(epoch):
+            _call(sink, sink.function.recover, "recovering", newest)
+
+    def tick(self, epoch: int, now_ms: int) -> int | None:
+        """What sinks do by time. Returns in how many milliseconds one of them has something to do."""
+        waits: list[int] = []
+        for sink, own in self._two_phase(epoch):
+            wait_ms = _call(sink, sink.function.tick, "looking at the time", own, now_ms)
+            if wait_ms is not None:
+                waits.append(wait_ms)
+        return min(waits, default=None)
+
+    def finish(self, epoch: int) -> None:
+        """The job ends with this epoch, or may go on elsewhere."""
+        for sink, own in self._two_phase(epoch):
+            _call(sink, sink.function.finish, "finishing", own)
+
+    def _two_phase(self, epoch: int) -> Iterator[tuple[SinkPlan, Epoch]]:
         for sink in self._plan.sinks.values():
             if sink.kind is SinkKind.TWO_PHASE:
-                newest = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
-                _call(sink, sink.function.recover, "recovering", newest)
+                yield sink, Epoch(epoch, self._plan.settings["job_id"], sink.uid)
 
     def close(self) -> None:
         """At the end of an attempt. What goes wrong now changes nothing."""
@@ -86,9 +106,9 @@ class OutputDelivery:
             sys.stdout.flush()
 
 
-def _call(sink: SinkPlan, method: Callable[..., None], action: str, *arguments: Any) -> None:
+def _call(sink: SinkPlan, method: Callable[..., Any], action: str, *arguments: Any) -> Any:
     try:
-        method(*arguments)
+        return method(*arguments)
     except MillpondError:
         raise
     except Exception as problem:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +83,14 @@ class SavepointDesk:
 
     def batch_done(
         self, order: SavepointOrder, state: JobState, epoch: int, parts: list[Part]
-    ) -> None:
-        """A batch has left the parts of a savepoint; it is not committed yet."""
+    ) -> bool:
+        """A batch has left the parts of a savepoint; it is not committed yet. True if the job ends with it:
+        whoever wanted that may have thought better of it."""
+        ends_job = order.stop and (order.drain or not self.orders.is_withdrawn(order))
         # A copy: the next batch goes on with what is in there.
         content = codec.loads(codec.dumps(state.by_uid(self._plan)))
-        self._done.append(_Done(order, content, epoch, parts))
+        self._done.append(_Done(replace(order, stop=ends_job), content, epoch, parts))
+        return ends_job
 
     def forget(self, epoch: int) -> None:
         """This batch was not committed after all, and runs again."""
@@ -110,6 +113,9 @@ class SavepointDesk:
 
     def _write(self, done: _Done) -> MillpondError | None:
         order, problem = done.order, None
+        if self._is_withdrawn(order):
+            order.clean_up()
+            return None
         try:
             fault_points.reach("driver before savepoint")
             created_ms = time.time_ns() // 1_000_000
@@ -124,9 +130,12 @@ class SavepointDesk:
                 order.drain,
             )
             fault_points.reach("driver after savepoint")
-            ended_ms = time.time_ns() // 1_000_000
-            began_ms = done.state["time_ms"]  # when its batch was planned
-            self._is_there(str(order.target), ended_ms, max(0, ended_ms - began_ms))
+            if self._is_withdrawn(order):
+                shutil.rmtree(order.target, ignore_errors=True)
+            else:
+                ended_ms = time.time_ns() // 1_000_000
+                began_ms = done.state["time_ms"]  # when its batch was planned
+                self._is_there(str(order.target), ended_ms, max(0, ended_ms - began_ms))
         except Exception as failure:
             shutil.rmtree(order.staging, ignore_errors=True)
             _log.warning("Savepoint %s failed: %s", order.target, failure)
@@ -137,6 +146,10 @@ class SavepointDesk:
             )
         self.orders.done(order, problem)
         return problem
+
+    def _is_withdrawn(self, order: SavepointOrder) -> bool:
+        """A job that has ended with a savepoint leaves it, whoever waits."""
+        return not order.stop and self.orders.is_withdrawn(order)
 
     def close(self, unfinished: SavepointOrder | None) -> None:
         """The job has ended. `unfinished`: of a batch that was planned and did not complete."""

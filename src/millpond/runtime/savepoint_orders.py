@@ -67,7 +67,12 @@ class SavepointOrders:
         self._lock = threading.Lock()
         self._waiting: list[SavepointOrder] = []
         self._futures: dict[str, Future[str]] = {}
-        self._seen: set[str] = set()  # ids of requests in files
+        self._seen: set[str] = (
+            set()
+        )  # ids of requests in files, and of those that batches have taken
+        self._by_file: set[str] = (
+            set()
+        )  # asked for by a file, which goes when nobody waits any more
         self._is_closed = False
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
@@ -101,6 +106,8 @@ class SavepointOrders:
         it must not be taken twice."""
         with self._lock:
             self._seen.add(order.id)
+            if self._request(order.id).exists():
+                self._by_file.add(order.id)
             self._waiting = [waiting for waiting in self._waiting if waiting.id != order.id]
 
     def take(self) -> SavepointOrder | None:
@@ -109,14 +116,16 @@ class SavepointOrders:
         with self._lock:
             while self._waiting:
                 order = self._waiting.pop(0)
-                if not self._is_withdrawn(order):
+                if not self.is_withdrawn(order):
                     return order
         return None
 
-    def _is_withdrawn(self, order: SavepointOrder) -> bool:
-        if self._folder is None or order.id not in self._seen:
-            return False
-        return not (self._folder / f"{order.id}.json").exists()
+    def is_withdrawn(self, order: SavepointOrder) -> bool:
+        """True if whoever asked for it waits no longer."""
+        return order.id in self._by_file and not self._request(order.id).exists()
+
+    def _request(self, order_id: str) -> Path:
+        return (self._folder or Path()) / f"{order_id}.json"
 
     def is_waiting(self) -> bool:
         self._look_for_files()
@@ -129,6 +138,7 @@ class SavepointOrders:
             if path.stem in self._seen:
                 continue
             self._seen.add(path.stem)
+            self._by_file.add(path.stem)
             try:
                 asked = json.loads(path.read_text())
                 order = self._order(
@@ -169,13 +179,13 @@ class SavepointOrders:
             self.done(order, SavepointError(reason))
 
     def _answer(self, order_id: str, answer: dict[str, str]) -> None:
-        if self._folder is None or not self._folder.is_dir():
-            return
+        if self._folder is None or not self._request(order_id).exists():
+            return  # nobody waits for it
         path = _answer_path(self._folder.parent, order_id)
         aside = path.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps(answer))
         os.replace(aside, path)
-        (self._folder / f"{order_id}.json").unlink(missing_ok=True)
+        self._request(order_id).unlink(missing_ok=True)
 
 
 def request_by_file(

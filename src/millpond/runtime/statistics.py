@@ -53,12 +53,14 @@ class Ratios(NamedTuple):
 
 
 class DoneBatch(NamedTuple):
-    """What is to be learnt from a batch for the next ones. `records`: of the source that gave most."""
+    """What is to be learnt from a batch for the next ones. `records`: of the source that gave most;
+    `is_first`: of an attempt, so that processes had to start."""
 
     duration_ms: float
     records: int
     was_waiting: bool
     memory_share: float
+    is_first: bool
 
 
 @dataclass
@@ -147,6 +149,7 @@ class JobStatistics:
         }
         self._running: _Batch | None = None
         self._uncommitted: _Batch | None = None
+        self._is_first = True  # no batch of this attempt is committed yet
         self._batches: deque[_Batch] = deque()  # complete ones, those of the window and the newest
         self._first_ms: float | None = None  # when the first batch began
         self._stopped_ms: float | None = None  # between attempts, and after the last one
@@ -252,13 +255,17 @@ class JobStatistics:
                 return None
             duration_ms = self._clock_ms() - batch.began_ms
             self._latencies_ms.append(duration_ms)
-            return DoneBatch(duration_ms, batch.most_read, batch.waiting, batch.memory_share)
+            is_first, self._is_first = self._is_first, False
+            return DoneBatch(
+                duration_ms, batch.most_read, batch.waiting, batch.memory_share, is_first
+            )
 
     def attempt_ends(self) -> bool:
         """True if a batch was under way, which is lost."""
         with self._lock:
             was_running = self._running is not None
             self._running = self._uncommitted = None
+            self._is_first = True
             self._stopped_ms = self._clock_ms()
             return was_running
 

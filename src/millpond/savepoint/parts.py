@@ -15,8 +15,10 @@ from typing import Any
 from millpond.errors import SavepointError
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.key_check import KEY
 from millpond.savepoint.state_tables import Content, Schemas, columns_of, schemas_of
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.key_group_state import ALWAYS_IN_MEMORY, KeyGroupState
+from millpond.state.schemas import PICKLE, Schema, is_pickled
 
 _SUFFIX = ".part"
 _LENGTH = struct.Struct("<Q")
@@ -25,8 +27,12 @@ _LENGTH = struct.Struct("<Q")
 Part = tuple[int, int, int]  # operator, key group or subtask, size
 
 
-def write_part(staging: str, operator_id: int, number: int, state: KeyGroupState) -> Part | None:
-    """Written aside and renamed; a batch that runs again writes the same again. The driver is told what was
+def write_part(
+    staging: str, operator_id: int, number: int, state: KeyGroupState, key: Schema = PICKLE
+) -> Part | None:
+    """`key`: the declared type of keys.
+
+    Written aside and renamed; a batch that runs again writes the same again. The driver is told what was
     written: a savepoint with a part missing must not pass for whole."""
     if state.is_empty():
         return None
@@ -37,13 +43,26 @@ def write_part(staging: str, operator_id: int, number: int, state: KeyGroupState
     with aside.open("wb") as file:
         for content in state.snapshot_parts():
             columns = columns_of(content)
-            schemas = {name: schemas_of(state, name, own) for name, own in columns.items()}
+            if not is_pickled(key):
+                types = content["types"]
+                keyed = {
+                    name: types.get(name, {}) | {KEY: key} for name in columns if _has_keys(name)
+                }
+                content = content | {"types": types | keyed}
+            schemas = {
+                name: schemas_of(content["types"].get(name, {}), own)
+                for name, own in columns.items()
+            }
             blob = codec.encode(BlobKind.SAVEPOINT_PART, (number, schemas, content))
             file.write(_LENGTH.pack(len(blob)))
             file.write(blob)
         size = file.tell()
     os.replace(aside, path)
     return operator_id, number, size
+
+
+def _has_keys(name: str) -> bool:
+    return not name.startswith(ALWAYS_IN_MEMORY)
 
 
 def check_parts(staging: Path, parts: list[Part]) -> None:

@@ -20,58 +20,68 @@ from typing import Any
 import pyarrow
 
 from millpond import __version__
-from millpond.datastream.state import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    StateDescriptor,
-    StateKind,
-)
-from millpond.errors import ProgramError, SavepointError, TypeMismatchError
-from millpond.runtime.job_state import EMPTY_JOB_STATE
+from millpond.datastream.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor
+from millpond.errors import SavepointError
+from millpond.runtime.job_state import EMPTY_JOB_STATE, UidChanges
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
-from millpond.runtime.task.key_groups import DEFAULT_MIN_MAX_PARALLELISM, key_group_of
+from millpond.runtime.task.key_groups import DEFAULT_MIN_MAX_PARALLELISM
+from millpond.runtime.task.operator_state import SPLIT, UNION
+from millpond.savepoint.decoded import is_plain
 from millpond.savepoint.manifest import (
     Manifest,
     OperatorEntry,
     StateEntry,
     describe_file,
 )
+from millpond.savepoint.new_state import (
+    NewState,
+    broadcast_state,
+    keyed_state,
+    list_state,
+    timers,
+    times_of,
+)
 from millpond.savepoint.reader import SavepointReader
-from millpond.savepoint.state_tables import TIMERS, Columns, Schemas, to_columns
+from millpond.savepoint.state_tables import TIMERS, Columns, columns_of, to_columns
 from millpond.savepoint.writer import JOB_FILE, StateFile, new_folder, state_path
 from millpond.state.broadcast_state import PREFIX as _BROADCAST
-from millpond.state.key_group_state import declared_schemas
-from millpond.state.schemas import PICKLE, schema_of_values
-
-
-@dataclass(frozen=True)
-class _NewState:
-    """A state that is not in the savepoint this one is made from."""
-
-    name: str
-    kind: str
-    schemas: Schemas
-    types: Schemas
-    groups: dict[int, Columns]
 
 
 @dataclass(frozen=True)
 class _Operator:
     entry: OperatorEntry
-    new: dict[str, _NewState] = field(default_factory=dict)
+    new: dict[str, NewState] = field(default_factory=dict)
 
     def names(self) -> list[str]:
-        kept = [state.name for state in self.entry.states if state.name not in self.new]
-        return [*kept, *self.new]
+        return list(dict.fromkeys([*(state.name for state in self.entry.states), *self.new]))
+
+    def kept(self, name: str) -> list[StateEntry]:
+        """All forms of a state, see SavepointReader.forms."""
+        return [state for state in self.entry.states if state.name == name]
+
+
+def _new_operator(
+    uid: str,
+    keyed: bool,
+    parallelism: int = 1,
+    max_parallelism: int = DEFAULT_MIN_MAX_PARALLELISM,
+) -> _Operator:
+    return _Operator(OperatorEntry(uid, uid, "", "", keyed, parallelism, max_parallelism, []))
 
 
 class Savepoint:
     """Made by `load` or `new`."""
 
-    def __init__(self, reader: SavepointReader | None, operators: dict[str, _Operator]) -> None:
+    def __init__(
+        self,
+        reader: SavepointReader | None,
+        operators: dict[str, _Operator],
+        uids: UidChanges | None = None,
+    ) -> None:
         self._reader = reader
         self._operators = operators
+        self._uids = uids or UidChanges()
 
     @staticmethod
     def load(path: str | Path) -> Savepoint:
@@ -110,7 +120,8 @@ class Savepoint:
         return rows
 
     def arrow(self, uid: str, state: str) -> pyarrow.Table:
-        """As it is in the file: what has no declared type may be pickles."""
+        """Values are decoded, also those without a declared type; only what Arrow has no type for (objects
+        of your classes, values of different types) stays as pickles."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         return self._reader.table(uid, state)
@@ -122,7 +133,8 @@ class Savepoint:
         return pandas.DataFrame(self.rows(uid, state))
 
     def spark(self, uid: str, state: str, session: Any = None) -> Any:
-        """A Spark DataFrame on the Parquet file."""
+        """A Spark DataFrame on the Parquet file; if that has pickles, or the state different forms, of the
+        table that `arrow` gives."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         if session is None:
@@ -130,8 +142,14 @@ class Savepoint:
             from millpond.runtime.spark.session import get_session
 
             session = get_session(Configuration())
-        entry = self._reader.state(uid, state)
-        return session.read.parquet(str(self._reader.path / entry.file.path))
+        forms = self._reader.forms(uid, state)
+        if len(forms) == 1 and is_plain(forms[0].schemas):
+            return session.read.parquet(str(self._reader.path / forms[0].file.path))
+        return session.createDataFrame(self.arrow(uid, state))
+
+    def sources(self) -> list[str]:
+        """The uids of sources."""
+        return [] if self._reader is None else self._uids.applied(self._reader.manifest.sources)
 
     def timers(self, uid: str) -> list[dict[str, Any]]:
         """domain, time, key and namespace (the window) of all timers."""
@@ -143,6 +161,27 @@ class Savepoint:
             return dict(zip(columns["entry"], columns["value"], strict=True))
         return {}
 
+    def list_state(self, uid: str, state: str) -> list[Any]:
+        """The elements of a list, or union list, of a function without keys, subtask after subtask."""
+        if uid in self.sources():
+            return self._list_of_source(uid, state)
+        names = [name for name in (SPLIT + state, UNION + state) if name in self.states(uid)]
+        found = self._groups(uid, names[0] if names else SPLIT + state)
+        return [
+            element
+            for _, columns in sorted(found, key=lambda group: group[0])
+            for element in columns["value"]
+        ]
+
+    def _list_of_source(self, uid: str, state: str) -> list[Any]:
+        position = self._job_state()["sources"][uid]["position"]
+        content = position.get("lists") if isinstance(position, dict) else None
+        lists = {} if content is None else columns_of(content)
+        for name in (SPLIT + state, UNION + state):
+            if name in lists:
+                return lists[name]["value"]
+        raise SavepointError(f"Source '{uid}' has no list '{state}'.")
+
     # --- changing --------------------------------------------------------------------------------
 
     def with_state(
@@ -152,28 +191,98 @@ class Savepoint:
         content: Mapping[Any, Any] | Iterable[Any] | Any,
         max_parallelism: int | None = None,
     ) -> Savepoint:
-        """Another state, or another content of one. `content` is {key: value}, {key: [elements]} or {key:
-        {entry: value}}, or a pandas or Spark DataFrame with the columns key, value and, for maps, entry. An
-        operator that is not there yet is made, for `max_parallelism` (128 if it is left out)."""
+        """Another keyed state, or another content of one. `content` is {key: value}, {key: [elements]} or
+        {key: {entry: value}}, or a pandas or Spark DataFrame with the columns key, value and, for maps,
+        entry. An operator that is not there yet is made, for `max_parallelism` (128 if it is left out).
+
+        Entries of a state with a time to live were written when the column `time` says, or are as old as
+        what they replace; if nothing is known, they begin to live when a job starts."""
+        operator = self._keyed_operator(uid, max_parallelism)
+        broadcast = _BROADCAST + descriptor.name
+        if broadcast in operator.names() and descriptor.name not in operator.names():
+            raise SavepointError(
+                f"Operator '{uid}' has a broadcast state '{descriptor.name}': change it with "
+                "with_broadcast_state."
+            )
+        is_known = descriptor.ttl_config is not None and descriptor.name in operator.names()
+        times = times_of(descriptor, self._groups(uid, descriptor.name)) if is_known else {}
+        maximum = operator.entry.max_parallelism
+        return self._with(uid, operator, keyed_state(descriptor, content, maximum, times))
+
+    def with_broadcast_state(
+        self,
+        uid: str,
+        descriptor: MapStateDescriptor,
+        content: Mapping[Any, Any],
+        keyed: bool = True,
+        max_parallelism: int | None = None,
+    ) -> Savepoint:
+        """A broadcast state, or another content of one: {entry: value}. `keyed`: whether the other stream has
+        keys, if the operator is not there yet."""
+        if uid in self._operators:
+            operator = self._operators[uid]
+        elif keyed:
+            operator = self._keyed_operator(uid, max_parallelism)
+        else:
+            operator = _new_operator(uid, keyed=False)
+        return self._with(uid, operator, broadcast_state(descriptor, content, operator.entry))
+
+    def with_list_state(
+        self,
+        uid: str,
+        descriptor: ListStateDescriptor,
+        elements: Iterable[Any],
+        union: bool = False,
+        parallelism: int = 1,
+    ) -> Savepoint:
+        """A list (or union list) of a function without keys, or another content of one. The elements are
+        dealt out to the subtasks, of which there are `parallelism` if the operator is not there yet; a job
+        deals them out anew if it has others."""
+        if uid in self.sources():
+            raise SavepointError(
+                f"'{uid}' is a source; its lists can be read, but not changed. Without it "
+                "(without_operator) it starts from its beginning."
+            )
+        operator = self._operators.get(uid) or _new_operator(uid, False, parallelism)
+        if operator.entry.keyed:
+            raise SavepointError(f"Operator '{uid}' has keys: with_state gives it state.")
+        subtasks = operator.entry.parallelism
+        return self._with(uid, operator, list_state(descriptor, elements, subtasks, union))
+
+    def with_timers(
+        self, uid: str, rows: Iterable[Mapping[str, Any]], max_parallelism: int | None = None
+    ) -> Savepoint:
+        """These timers instead of those there are, as `timers` gives them: domain ("event", "processing"),
+        time in ms, key, and the namespace if a window has set it."""
+        operator = self._keyed_operator(uid, max_parallelism)
+        return self._with(uid, operator, timers(rows, operator.entry.max_parallelism))
+
+    def _keyed_operator(self, uid: str, max_parallelism: int | None) -> _Operator:
         operator = self._operators.get(uid)
-        maximum = max_parallelism or DEFAULT_MIN_MAX_PARALLELISM
         if operator is None:
-            entry = OperatorEntry(uid, uid, "", "", True, 1, maximum, [])
-            operator = _Operator(entry)
-        elif max_parallelism not in (None, operator.entry.max_parallelism):
+            maximum = max_parallelism or DEFAULT_MIN_MAX_PARALLELISM
+            return _new_operator(uid, keyed=True, max_parallelism=maximum)
+        if not operator.entry.keyed:
+            raise SavepointError(
+                f"Operator '{uid}' has no keys: with_list_state and with_broadcast_state give it state."
+            )
+        if max_parallelism not in (None, operator.entry.max_parallelism):
             raise SavepointError(
                 f"Operator '{uid}' has max parallelism {operator.entry.max_parallelism}, not "
                 f"{max_parallelism}; it cannot change."
             )
-        state = _new_state(descriptor, content, operator.entry.max_parallelism)
-        changed = replace(operator, new={**operator.new, descriptor.name: state})
-        return Savepoint(self._reader, {**self._operators, uid: changed})
+        return operator
+
+    def _with(self, uid: str, operator: _Operator, state: NewState) -> Savepoint:
+        changed = replace(operator, new={**operator.new, state.name: state})
+        return Savepoint(self._reader, {**self._operators, uid: changed}, self._uids)
 
     def without_operator(self, uid: str) -> Savepoint:
-        self._operator(uid)
-        return Savepoint(
-            self._reader, {own: state for own, state in self._operators.items() if own != uid}
-        )
+        """Without the state of an operator, or the position of a source."""
+        if uid not in self.sources():
+            self._operator(uid)
+        operators = {own: state for own, state in self._operators.items() if own != uid}
+        return Savepoint(self._reader, operators, self._uids.then(uid, None))
 
     def without_state(self, uid: str, state: str) -> Savepoint:
         operator = self._operator(uid)
@@ -183,21 +292,22 @@ class Savepoint:
             operator.entry, states=[own for own in operator.entry.states if own.name != state]
         )
         new = {name: own for name, own in operator.new.items() if name != state}
-        return Savepoint(self._reader, {**self._operators, uid: _Operator(entry, new)})
+        changed = {**self._operators, uid: _Operator(entry, new)}
+        return Savepoint(self._reader, changed, self._uids)
 
     def renamed(self, uid: str, new_uid: str) -> Savepoint:
-        """Give an operator another uid."""
-        operator = self._operator(uid)
-        if new_uid in self._operators:
+        """Give an operator, or a source, another uid."""
+        if uid not in self.sources():
+            self._operator(uid)
+        if new_uid in self._operators or new_uid in self.sources():
             raise SavepointError(f"There is an operator with uid '{new_uid}' already.")
-        changed = replace(operator, entry=replace(operator.entry, uid=new_uid))
-        return Savepoint(
-            self._reader,
-            {
-                new_uid if own == uid else own: changed if own == uid else state
-                for own, state in self._operators.items()
-            },
-        )
+        operators = {
+            new_uid if own == uid else own: (
+                replace(state, entry=replace(state.entry, uid=new_uid)) if own == uid else state
+            )
+            for own, state in self._operators.items()
+        }
+        return Savepoint(self._reader, operators, self._uids.then(uid, new_uid))
 
     def write(self, path: str | Path) -> str:
         """Write all of it as a new savepoint; returns its path."""
@@ -222,7 +332,7 @@ class Savepoint:
                 parallelism=1 if base is None else base.parallelism,
                 drained=False if base is None else base.drained,
                 operators=operators,
-                sources=[] if base is None else base.sources,
+                sources=self.sources(),
                 job_file=describe_file(building, JOB_FILE),
             ).write(building)
         return str(target)
@@ -230,13 +340,15 @@ class Savepoint:
     def _write_operator(
         self, number: int, uid: str, operator: _Operator, folder: Path
     ) -> OperatorEntry:
-        states = []
-        for position, name in enumerate(operator.names()):
-            path = state_path(number, uid, position)
+        states: list[StateEntry] = []
+        for name in operator.names():
             new = operator.new.get(name)
             if new is None:
-                states.append(self._copied(operator.entry, name, folder, path))
+                for kept in operator.kept(name):
+                    path = state_path(number, uid, len(states))
+                    states.append(self._copied(kept, folder, path))
             elif new.groups:
+                path = state_path(number, uid, len(states))
                 file = StateFile(folder, path, name, new.schemas)
                 file.types = new.types
                 for key_group, columns in sorted(new.groups.items()):
@@ -244,19 +356,21 @@ class Savepoint:
                 states.append(file.close())
         return replace(operator.entry, uid=uid, states=states)
 
-    def _copied(self, entry: OperatorEntry, name: str, folder: Path, path: str) -> StateEntry:
+    def _copied(self, state: StateEntry, folder: Path, path: str) -> StateEntry:
         assert self._reader is not None
-        state = next(own for own in entry.states if own.name == name)
         shutil.copyfile(self._reader.path / state.file.path, folder / path)
         return replace(state, file=replace(state.file, path=path))
 
     def _write_job_file(self, folder: Path) -> None:
-        if self._reader is None:
-            (folder / JOB_FILE).write_bytes(codec.encode(BlobKind.EPOCH, EMPTY_JOB_STATE))
+        if self._reader is not None and not self._uids:
+            path = self._reader.path / self._reader.manifest.job_file.path
+            shutil.copyfile(path, folder / JOB_FILE)
         else:
-            shutil.copyfile(
-                self._reader.path / self._reader.manifest.job_file.path, folder / JOB_FILE
-            )
+            (folder / JOB_FILE).write_bytes(codec.encode(BlobKind.EPOCH, self._job_state()))
+
+    def _job_state(self) -> dict[str, Any]:
+        known = EMPTY_JOB_STATE if self._reader is None else self._reader.job_state
+        return self._uids.in_job_state(known)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -274,85 +388,17 @@ class Savepoint:
         if state in operator.new:
             yield from sorted(operator.new[state].groups.items())
             return
-        entry = next((own for own in operator.entry.states if own.name == state), None)
-        if entry is None:
+        forms = operator.kept(state)
+        if not forms:
             raise SavepointError(f"Operator '{uid}' has no state '{state}': {operator.names()}.")
         assert self._reader is not None
-        file = pyarrow.parquet.ParquetFile(self._reader.path / entry.file.path)
-        for position, key_group in enumerate(entry.file.groups):
-            yield key_group, to_columns(file.read_row_group(position), entry.schemas)
+        for entry in forms:
+            file = pyarrow.parquet.ParquetFile(self._reader.path / entry.file.path)
+            for position, key_group in enumerate(entry.file.groups):
+                yield key_group, to_columns(file.read_row_group(position), entry.schemas)
 
     def _refuse_new(self, uid: str, state: str) -> None:
         if state in self._operator(uid).new:
             raise SavepointError(
                 f"State '{state}' of '{uid}' is not written yet: write() first, or use rows()."
             )
-
-
-def _new_state(descriptor: StateDescriptor, content: Any, max_parallelism: int) -> _NewState:
-    if descriptor.kind is StateKind.COLUMN:
-        raise ProgramError(f"Column state '{descriptor.name}' cannot be written.")
-    groups: dict[int, Columns] = {}
-    check = descriptor.type_info.check()
-    for key, entry, value in _entries(descriptor, content):
-        if check is not None:
-            try:
-                value = check(value)
-            except TypeMismatchError as mismatch:
-                raise TypeMismatchError(
-                    f"State '{descriptor.name}', key {key!r}: {mismatch}"
-                ) from None
-        columns = groups.setdefault(key_group_of(key, max_parallelism), {})
-        columns.setdefault("key", []).append(key)
-        if entry is not None:
-            name = "position" if isinstance(descriptor, ListStateDescriptor) else "entry"
-            columns.setdefault(name, []).append(entry[0])
-        columns.setdefault("value", []).append(value)
-    types = declared_schemas(descriptor)
-    schemas: Schemas = {}
-    for name in next(iter(groups.values()), {}):
-        schema = types.get(name, PICKLE)
-        if schema == PICKLE:
-            schema = schema_of_values([v for columns in groups.values() for v in columns[name]])
-        schemas[name] = schema
-    return _NewState(descriptor.name, descriptor.kind.value, schemas, types, groups)
-
-
-def _entries(
-    descriptor: StateDescriptor, content: Any
-) -> Iterator[tuple[Any, tuple[Any] | None, Any]]:
-    """(key, (entry or position,) if there is such, value), the rows of a key together."""
-    if not isinstance(content, Mapping):
-        content = _from_frame(descriptor, content)
-    for key, value in content.items():
-        if isinstance(descriptor, ListStateDescriptor):
-            for position, element in enumerate(value):
-                yield key, (position,), element
-        elif isinstance(descriptor, MapStateDescriptor):
-            for entry, own in value.items():
-                yield key, (entry,), own
-        else:
-            yield key, None, value
-
-
-def _from_frame(descriptor: StateDescriptor, frame: Any) -> dict[Any, Any]:
-    """Of a pandas or Spark DataFrame, or an Arrow table."""
-    if hasattr(frame, "toArrow"):
-        frame = frame.toArrow()
-    if hasattr(frame, "to_dict"):
-        rows = frame.to_dict("records")
-    elif isinstance(frame, pyarrow.Table):
-        rows = frame.to_pylist()
-    else:
-        raise TypeError(
-            f"with_state takes a dict, a DataFrame or an Arrow table, not {type(frame).__name__}"
-        )
-    found: dict[Any, Any] = {}
-    for row in rows:
-        if isinstance(descriptor, ListStateDescriptor):
-            found.setdefault(row["key"], []).append(row["value"])
-        elif isinstance(descriptor, MapStateDescriptor):
-            found.setdefault(row["key"], {})[row["entry"]] = row["value"]
-        else:
-            found[row["key"]] = row["value"]
-    return found

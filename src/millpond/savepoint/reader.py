@@ -13,10 +13,13 @@ from millpond.common.paths import local_folder
 from millpond.errors import SavepointError
 from millpond.runtime.task import codec
 from millpond.runtime.task.codec import BlobKind
+from millpond.runtime.task.key_check import KEY
 from millpond.runtime.task.operator_state import SPLIT, UNION, deal_out
+from millpond.savepoint.decoded import decoded_table
 from millpond.savepoint.manifest import Manifest, OperatorEntry, StateEntry, check_file
-from millpond.savepoint.state_tables import Columns, Content, to_columns, to_content
+from millpond.savepoint.state_tables import Columns, Content, Schemas, to_columns, to_content
 from millpond.state.broadcast_state import PREFIX as BROADCAST
+from millpond.state.schemas import PICKLE
 
 
 class SavepointReader:
@@ -48,7 +51,7 @@ class SavepointReader:
         for state in () if operator is None else operator.states:
             if number not in state.file.groups:
                 continue
-            file, types = self._file(state), {state.name: state.types}
+            file, types = self._file(state), {state.name: without_key(state.types)}
             for position, owner in enumerate(state.file.groups):
                 if owner == number:
                     columns = to_columns(file.read_row_group(position), state.schemas)
@@ -61,31 +64,38 @@ class SavepointReader:
         if operator is None:
             return None
         states: dict[str, tuple[str, Columns]] = {}
-        types = {state.name: state.types for state in operator.states}
-        for state in operator.states:
-            file = self._file(state)
+        types: dict[str, Schemas] = {}
+        for name in dict.fromkeys(state.name for state in operator.states):
             parts: dict[int, Columns] = {}
-            for position, number in enumerate(state.file.groups):
-                columns = to_columns(file.read_row_group(position), state.schemas)
-                parts[number] = _joined(parts[number], columns) if number in parts else columns
-            own = _of_subtask(state.name, parts, subtask, operator.parallelism, parallelism)
+            forms = self.forms(uid, name)
+            for state in forms:
+                file = self._file(state)
+                for position, number in enumerate(state.file.groups):
+                    columns = to_columns(file.read_row_group(position), state.schemas)
+                    parts[number] = _joined(parts[number], columns) if number in parts else columns
+            # Of values that were declared in different ways nothing is known but what they are.
+            types[name] = forms[0].types if len(forms) == 1 else dict.fromkeys(state.types, PICKLE)
+            own = _of_subtask(name, parts, subtask, operator.parallelism, parallelism)
             if own is not None and own["key"]:
-                states[state.name] = (state.kind, own)
+                states[name] = (state.kind, own)
         return to_content(states, types) if states else None
 
     def table(self, uid: str, name: str) -> pyarrow.Table:
-        """All of one state, as it is in the file."""
-        return self._file(self.state(uid, name)).read()
+        """All of one state; see `decoded.py`."""
+        forms = [(self._file(own).read(), own.schemas) for own in self.forms(uid, name)]
+        return decoded_table(forms)
 
-    def state(self, uid: str, name: str) -> StateEntry:
+    def forms(self, uid: str, name: str) -> list[StateEntry]:
+        """A state may be there more than once: key groups that no function has asked for since the program
+        changed have it as it was."""
         operator = self.operator(uid)
         if operator is None:
             known = [own.uid for own in self.manifest.operators]
             raise SavepointError(f"{self.path} has no operator with uid '{uid}'; it has {known}.")
-        for state in operator.states:
-            if state.name == name:
-                return state
-        known = [own.name for own in operator.states]
+        forms = [state for state in operator.states if state.name == name]
+        if forms:
+            return forms
+        known = list(dict.fromkeys(own.name for own in operator.states))
         raise SavepointError(
             f"{self.path}: operator '{uid}' has no state '{name}'; it has {known}."
         )
@@ -97,6 +107,11 @@ class SavepointReader:
             raise SavepointError(
                 f"{self.path / state.file.path} cannot be read: {problem}"
             ) from None
+
+
+def without_key(types: Schemas) -> Schemas:
+    """What a log has: the types of a state's values. That of keys belongs to the operator."""
+    return {column: schema for column, schema in types.items() if column != KEY}
 
 
 def _joined(first: Columns, second: Columns) -> Columns:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from millpond.errors import SavepointError
 from millpond.plan.identity import state_layout
 from millpond.plan.physical import JobPlan, TaskPlan
+from millpond.runtime.task.key_check import KEY, changed_key, key_schema
+from millpond.runtime.task.type_check import StoredTypes
 from millpond.savepoint.manifest import OperatorEntry
-from millpond.savepoint.reader import SavepointReader
+from millpond.savepoint.reader import SavepointReader, without_key
+from millpond.state.schemas import PICKLE
 
 
 def open_savepoint(path: str | None) -> SavepointReader | None:
@@ -16,6 +19,15 @@ def open_savepoint(path: str | None) -> SavepointReader | None:
     reader = SavepointReader(path)
     reader.check()
     return reader
+
+
+def saved_types(reader: SavepointReader) -> StoredTypes:
+    types: StoredTypes = {}
+    for operator in reader.manifest.operators:
+        for state in operator.states:
+            form = (state.kind, without_key(state.types))
+            types.setdefault(operator.uid, {}).setdefault(state.name, []).append(form)
+    return types
 
 
 def saved_maxima(reader: SavepointReader) -> dict[str, int]:
@@ -72,3 +84,19 @@ def _check_operator(
             f"{where} has parallelism {task.parallelism}, above the max parallelism {saved.max_parallelism} "
             f"of its state in {reader.path}."
         )
+    _check_keys(plan, task, saved, f"{where}: ", f" in {reader.path}")
+
+
+def _check_keys(
+    plan: JobPlan, task: TaskPlan, saved: OperatorEntry, before: str, after: str
+) -> None:
+    now = key_schema(plan, task)
+    for state in saved.states:
+        declared = state.types.get(KEY)
+        schema = state.schemas.get(KEY, PICKLE) if declared is None else declared
+        change = changed_key(schema, now, declared is not None)
+        if change is not None:
+            raise SavepointError(
+                f"{before}{change}{after}. Keys cannot change their type; give the operator another uid to "
+                "start without that state."
+            )

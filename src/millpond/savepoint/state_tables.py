@@ -22,12 +22,12 @@ from millpond.datastream.state import StateKind
 from millpond.errors import CorruptDataError
 from millpond.runtime.task.codec import freeze, thaw_all
 from millpond.runtime.task.columns import decode_list, encode_list
-from millpond.state.key_group_state import TTL_MARK, KeyGroupState
+from millpond.state.key_group_state import TTL_MARK
 from millpond.state.schemas import PICKLE, Schema, codec_of, schema_of_values
 
 TIMERS = "(timers)"  # the name of their table
 TIMERS_KIND = "timers"
-_DOMAINS = ("event", "processing")
+DOMAINS = ("event", "processing")
 _ONE_VALUE = {StateKind.VALUE.value, StateKind.REDUCING.value, StateKind.AGGREGATING.value}
 Content = dict[str, Any]  # what KeyGroupState.snapshot gives
 Columns = dict[str, list[Any]]
@@ -39,7 +39,7 @@ def columns_of(content: Content) -> dict[str, Columns]:
     found = {
         name: _state_columns(kind, encoded) for name, (kind, encoded) in content["states"].items()
     }
-    timers = [(domain, *timer) for domain in _DOMAINS for timer in decode_list(content[domain][1])]
+    timers = [(domain, *timer) for domain in DOMAINS for timer in decode_list(content[domain][1])]
     if timers:
         names = ("domain", "time", "key", "namespace")
         found[TIMERS] = dict(zip(names, map(list, zip(*timers, strict=True)), strict=True))
@@ -79,9 +79,8 @@ def _repeated(keys: list[Any], counts: list[int]) -> list[Any]:
     return [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
 
 
-def schemas_of(state: KeyGroupState, name: str, columns: Columns) -> Schemas:
+def schemas_of(declared: Schemas, columns: Columns) -> Schemas:
     """The schema of each column: as declared, else as the values are."""
-    declared = state.types.get(name, {})
     schemas: Schemas = {}
     for column, values in columns.items():
         schema = declared.get(column, PICKLE)
@@ -138,7 +137,7 @@ def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]
         else:
             content["states"][name] = (kind, _encoded(kind, columns))
     rows = list(zip(*(timers[n] for n in ("domain", "time", "key", "namespace")), strict=True))
-    for domain in _DOMAINS:
+    for domain in DOMAINS:
         own = [(time, key, space) for of, time, key, space in rows if of == domain]
         content[domain] = (encode_list([]), encode_list(own))
     return content

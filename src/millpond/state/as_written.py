@@ -1,8 +1,8 @@
 """Reads instances of dataclasses as they were written, where the class of today would read them wrongly.
 
-A frozen dataclass with slots is pickled as the values of its fields, without their names: if fields change
-places, it would take one for the other. One with slots that has lost a field cannot take its value. And a
-class that is gone cannot read at all. All are read by stand-ins.
+A frozen dataclass with slots was once pickled as the values of its fields, without their names: if fields
+change places, it would take one for the other. (Today: `runtime/task/pickling.py`.) One with slots that has
+lost a field cannot take its value. And a class that is gone cannot read at all. All are read by stand-ins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import pickle
 from typing import Any
 
 from millpond.errors import IncompatibleCheckpointError
-from millpond.state.schemas import Schema, find_class
+from millpond.runtime.task.pickling import find_class, with_fields
+from millpond.state.schemas import Schema
 
 
 def load_as_written(data: bytes, classes: dict[str, type]) -> Any:
@@ -84,17 +85,4 @@ def _as_today(reference: str, values: dict[str, Any]) -> Any:
         raise IncompatibleCheckpointError(
             f"The class {reference} is gone, but state has instances of it where no type is declared."
         )
-    made = object.__new__(python_class)
-    for own in dataclasses.fields(python_class):
-        if own.name in values:
-            value = values[own.name]
-        elif own.default_factory is not dataclasses.MISSING:
-            value = own.default_factory()
-        elif own.default is not dataclasses.MISSING:
-            value = own.default
-        else:
-            raise IncompatibleCheckpointError(
-                f"The new field {own.name} of {reference} has no default, but state has instances without it."
-            )
-        object.__setattr__(made, own.name, value)
-    return made
+    return with_fields(python_class, tuple(values), tuple(values.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from millpond.datastream.state import BroadcastState, MapStateDescriptor
+from millpond.datastream.state import BroadcastState, MapStateDescriptor, StateDescriptor
 from millpond.errors import ProgramError, TypeMismatchError
 from millpond.runtime.task.codec import freeze, thaw
 from millpond.state.hash_tables import HashMapTable
@@ -25,6 +25,10 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
 
     def bind(self, state: KeyGroupState) -> None:
         self._table = state.state(self._descriptor, PREFIX)
+
+    @property
+    def declared(self) -> tuple[str, StateDescriptor]:
+        return PREFIX + self._descriptor.name, self._descriptor
 
     def _entries(self) -> dict[Any, Any]:
         entries: dict[Any, Any] = self._table.data.get(_OWNER, {})

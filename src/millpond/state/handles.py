@@ -76,6 +76,11 @@ class Handle:
         except TypeMismatchError as mismatch:
             raise self._refused(mismatch) from None
 
+    @property
+    def declared(self) -> tuple[str, StateDescriptor]:
+        """Under which name, and as what."""
+        return self._descriptor.name, self._descriptor
+
     def keys_with_state(self) -> Iterable[Any]:
         """Of the key group."""
         return list(self._data)

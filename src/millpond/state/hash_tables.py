@@ -278,6 +278,7 @@ class HashMapTable(MapTable):
         return MISSING if entries is None else entries.get(entry, MISSING)
 
     def places(self) -> Iterator[Any]:
+        # Lists of references: a dictionary that changes cannot be iterated over, nor be entered at a place.
         for key in list(self.data):
             for entry in list(self.data.get(key, ())):
                 yield key, entry

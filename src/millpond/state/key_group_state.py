@@ -22,7 +22,7 @@ TTL_MARK = "+ttl"  # after the kind of a state, in the log
 Schemas = dict[str, Schema]
 COLUMNS = "_columns"  # the name of the one table of a column function
 # What every key group (or subtask) has of it is little, or made of arrays.
-_ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
+ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
 _MEMORY = HashKeyGroup()
 # What may happen when a value becomes one of another type.
 CANNOT_CONVERT = (
@@ -85,13 +85,8 @@ class KeyGroupState:
         return self._converted
 
     def _convert(self, name: str, table: Any, known: Schemas, descriptor: StateDescriptor) -> None:
-        schemas = declared_schemas(descriptor)
         try:
-            value = at_rest_converter(known["value"], descriptor.type_info)
-            entry = None
-            if isinstance(descriptor, MapStateDescriptor) and known["entry"] != schemas["entry"]:
-                frozen = at_rest_converter(known["entry"], descriptor.key_type_info)
-                entry = _thawing(frozen)  # entries are never frozen: they are looked up
+            value, entry = converters(known, descriptor)
             if name in self._timed:
                 change_all(table, lambda timed: (timed[0], value(timed[1])), entry)
             else:
@@ -115,13 +110,10 @@ class KeyGroupState:
         known = self.kinds.get(name)
         if known is None:
             self.kinds[name] = kind
-            small = kind is StateKind.COLUMN or name.startswith(_ALWAYS_IN_MEMORY)
+            small = kind is StateKind.COLUMN or name.startswith(ALWAYS_IN_MEMORY)
             self.tables[name] = (_MEMORY if small else self._storage).table(name, kind)
         elif known is not kind:
-            raise IncompatibleCheckpointError(
-                f"{self.where}: state '{name}' is stored as {known.value} state but declared as {kind.value} "
-                "state. Give the new state another name."
-            )
+            raise another_kind(self.where, name, known.value, kind.value)
         return self.tables[name]
 
     # --- time to live ----------------------------------------------------------------------------
@@ -270,6 +262,27 @@ def declared_schemas(descriptor: StateDescriptor) -> Schemas:
             schemas["entry"] = schema_of(descriptor.key_type_info)
         descriptor.__dict__["_schemas"] = schemas
     return schemas
+
+
+def converters(
+    known: Schemas, descriptor: StateDescriptor
+) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:
+    """From values and entries at rest, as they were written, to what is declared now; raises one of
+    CANNOT_CONVERT."""
+    value = at_rest_converter(known["value"], descriptor.type_info)
+    entry = None
+    schemas = declared_schemas(descriptor)
+    if isinstance(descriptor, MapStateDescriptor) and known["entry"] != schemas["entry"]:
+        frozen = at_rest_converter(known["entry"], descriptor.key_type_info)
+        entry = _thawing(frozen)  # entries are never frozen: they are looked up
+    return value, entry
+
+
+def another_kind(where: str, name: str, known: str, kind: str) -> IncompatibleCheckpointError:
+    return IncompatibleCheckpointError(
+        f"{where}: state '{name}' is stored as {known} state but declared as {kind} state. Give the new "
+        "state another name."
+    )
 
 
 def cannot_convert(

@@ -15,7 +15,7 @@ from millpond.datastream.state_backend import BackendContext, OrderedStore, Orde
 from millpond.errors import JobExecutionError, ProgramError, SetupError
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
-_STYLES = ("level", "universal", "fifo")
+_STYLES = ("level", "universal")  # not fifo, which drops what is old, as a cache would
 
 
 class RocksDBStateBackend(OrderedStoreBackend):

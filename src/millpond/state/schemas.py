@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
-import importlib
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ from millpond.common.typeinfo import Types, to_type_info
 from millpond.common.types import Row
 from millpond.datastream.formats.avro import GenericRecordAvroTypeInfo
 from millpond.errors import CorruptDataError, ProgramError
-from millpond.runtime.task.codec import dumps, loads
+from millpond.runtime.task.pickling import dumps, find_class, loads, reference_of
 from millpond.state.avro_schemas import default_of, map_schema
 
 Schema = Any  # a string, or a dict
@@ -144,7 +143,7 @@ def _dataclass_schema(python_class: Any, within: tuple[type, ...]) -> Schema:
         "type": "record",
         "name": python_class.__name__,
         "python": "dataclass",
-        "class": f"{python_class.__module__}:{python_class.__qualname__}",
+        "class": reference_of(python_class),
         "fields": fields,
     }
 
@@ -342,15 +341,3 @@ def _made(python_class: Any, values: dict[str, Any]) -> Any:
         if not own.init:
             object.__setattr__(made, own.name, values[own.name])
     return made
-
-
-def find_class(reference: str) -> Any:
-    """By module and name; None if there is none."""
-    module, _, name = reference.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError):
-        return None
-    return found

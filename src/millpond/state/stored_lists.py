@@ -81,6 +81,8 @@ class StoredListTable(StoredTable, ListTable):
             waiting[1].extend(values)
 
     def replace(self, key: Any, values: list[Any]) -> None:
+        if not values and key not in self._waiting and self._known.get(key) == []:
+            return  # it was read, and is empty
         self._waiting[key] = (True, list(values))
 
     def changed_count(self) -> int:

@@ -45,6 +45,4 @@ class StoredMapStateHandle(MapStateHandle):
         owner = self._current.key
         if owner is not self._owner:
             self._owner, self._own = owner, self._table.entries(owner)
-        own = self._own
-        own.known[key] = MISSING
-        own.changed[key] = None
+        self._own.remove(key)

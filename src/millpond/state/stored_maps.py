@@ -43,6 +43,11 @@ class StoredEntries:
         self.known[entry] = value
         self.changed[entry] = None
 
+    def remove(self, entry: Any) -> None:
+        if self.known.get(entry) is MISSING and entry not in self.changed:
+            return  # it was looked for, and is not there
+        self.put(entry, MISSING)
+
     def get(self, entry: Any, default: Any = None) -> Any:
         value = self.known.get(entry, UNKNOWN)
         if value is UNKNOWN:
@@ -142,7 +147,7 @@ class StoredMapTable(StoredTable, MapTable):
         self.entries(key).put(entry, value)
 
     def remove(self, key: Any, entry: Any) -> None:
-        self.entries(key).put(entry, MISSING)
+        self.entries(key).remove(entry)
 
     def clear(self, key: Any) -> None:
         entries = self.entries(key)

@@ -183,6 +183,8 @@ class StoredValueTable(StoredTable, ValueTable):
         self._changed[key] = None
 
     def remove(self, key: Any) -> None:
+        if self._known.get(key) is MISSING and key not in self._changed:
+            return  # it was looked for, and is not there
         self._known[key] = MISSING
         self._changed[key] = None
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from millpond.runtime.task.codec import Frozen, dumps
+from millpond.runtime.task.codec import Frozen
+from millpond.runtime.task.pickling import PROTOCOL, dumps
 
 _KEY, _FROZEN = 0x01, 0x02
 
@@ -18,7 +19,7 @@ _KEY, _FROZEN = 0x01, 0x02
 def pack(value: Any) -> bytes:
     if type(value) is Frozen:
         return b"\x02" + value.data
-    return dumps(value)
+    return pickle.dumps(value, PROTOCOL)  # nobody can change it, so it is no object of the user's
 
 
 def pack_with_key(key: Any, value: Any) -> bytes:

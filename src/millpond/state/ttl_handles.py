@@ -153,8 +153,10 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
     def _read(self, entry: Any) -> Any:
         owner = self._current.key
         timed = self._table.entry(owner, entry)
-        if timed is MISSING:
-            return MISSING
+        return MISSING if timed is MISSING else self._seen(owner, entry, timed)
+
+    def _seen(self, owner: Any, entry: Any, timed: tuple[int, Any]) -> Any:
+        """The value of an entry that is there; MISSING if it has expired."""
         time_ms, value = timed
         if self._expiry.is_expired(owner, time_ms):
             self._table.remove(owner, entry)
@@ -189,19 +191,40 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         return self._read(key) is not MISSING
 
     def _live(self) -> Iterator[tuple[Any, Any]]:
-        for entry in [entry for entry in self._data.get(self._current.key, ())]:  # noqa: C416 (list() would ask for the length)
-            value = self._read(entry)
-            if value is not MISSING:
-                yield entry, value
+        """Of what is there now; one by one, if entries are not in memory anyway."""
+        owner = self._current.key
+        entries = self._table.entries(owner)
+        items = entries.items()
+        return self._each_live(owner, list(items) if isinstance(entries, dict) else items)
+
+    def _each_live(self, owner: Any, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        table, expiry = self._table, self._expiry
+        for entry, timed in items:
+            if expiry.reading_counts or expiry.is_expired(owner, timed[0]):
+                now = table.entry(owner, entry)
+                if (
+                    now is MISSING or now[0] != timed[0]
+                ):  # changed since the iteration began: that is not ours to touch
+                    if not expiry.is_expired(owner, timed[0]):
+                        yield entry, timed[1]
+                    continue
+                value = self._seen(owner, entry, timed)
+                if value is not MISSING:
+                    yield entry, value
+            else:
+                yield entry, timed[1]
 
     def items(self) -> Iterable[tuple[Any, Any]]:
-        return [(entry, thaw(value)) for entry, value in self._live()]
+        live = self._live()
+        return ((entry, thaw(value)) for entry, value in live)
 
     def keys(self) -> Iterable[Any]:
-        return [entry for entry, _ in self._live()]
+        live = self._live()
+        return (entry for entry, _ in live)
 
     def values(self) -> Iterable[Any]:
-        return [thaw(value) for _, value in self._live()]
+        live = self._live()
+        return (thaw(value) for _, value in live)
 
     def is_empty(self) -> bool:
         """Reads nothing, so nothing becomes younger, and nothing is returned for the last time."""

@@ -31,7 +31,7 @@ export function chartGrid(room, columns, build, least = 420) {
  */
 export function timeChart({ id, label, width, height = 200, series, format = count, limit }) {
   const times = series.flatMap((one) => one.points.map(([ms]) => ms));
-  if (times.length < 2)
+  if (new Set(times).size < 2)
     return h("div", { class: "chart-wait", style: { height: `${height}px` } }, "Waiting for a second value…");
   const range = [Math.min(...times), Math.max(...times)];
   if (series.some((one) => one.kind === "bars")) {

@@ -41,6 +41,8 @@ class SplitEnumerator(ABC):
         self.paused: set[int] = set()
         # The job ends when all has been read, and may go on some day (millpond.input.stop-at-end).
         self.stops_at_end = False
+        # The number of the batch that is planned, and the time.
+        self.checkpoint = (0, 0)
 
     @abstractmethod
     def split_count(self) -> int:
@@ -75,6 +77,9 @@ class SplitEnumerator(ABC):
     def next_poll_in_ms(self) -> int | None:
         """When to poll again if nothing announces itself by `available`; None: only then."""
         return None
+
+    def committed(self, epoch: int) -> None:
+        """All batches up to this one count, and are visible. May be called again for the same one."""
 
     def start(self) -> None:
         """Called once before the first poll, after `restore` if there is something to restore."""
@@ -125,6 +130,8 @@ class Epoch(NamedTuple):
 class SinkWriter(ABC):
     """Writes one subtask's records of one epoch."""
 
+    takes_columns = False  # True: `write_many` may get an Arrow record batch instead of a list
+
     @abstractmethod
     def write(self, value: Any, context: SinkContext) -> None: ...
 
@@ -159,6 +166,16 @@ class TwoPhaseSink(Sink):
     def recover(self, epoch: Epoch) -> None:
         """Called on the driver when a job starts, or starts again, before any record is written. `epoch` is
         the newest one that counts, and is committed; what later ones left behind is never committed."""
+
+    def tick(self, epoch: Epoch, now_ms: int) -> int | None:
+        """Called on the driver after every epoch, and while the job waits for input: for what depends on
+        time. `epoch` is the newest that is committed. Returns in how many milliseconds to call again, or
+        None: after the next epoch."""
+        return None
+
+    def finish(self, epoch: Epoch) -> None:
+        """Called on the driver after the commit of the last epoch of a job, or of one with a savepoint, from
+        which another job may go on: what was held back becomes visible now."""
 
     def close(self) -> None:
         """Called on the driver when a job ends, or before it starts again: end connections."""

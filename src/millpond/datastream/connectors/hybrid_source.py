@@ -62,7 +62,7 @@ class _InTurn(SplitEnumerator):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in ("available", "stops_at_end"):
+        if name in ("available", "stops_at_end", "checkpoint"):
             for own in self._all:
                 setattr(own, name, value)
 
@@ -71,8 +71,9 @@ class _InTurn(SplitEnumerator):
         return self._all[self._begun - 1]
 
     def start(self) -> None:
-        for own in self._all[: self._begun]:
-            own.start()
+        """Only the current one: a source that has ended has ended, also if it would find more now. Its
+        splits keep their numbers, and those of the sources after it theirs."""
+        self._current.start()
         self._go_on()
 
     def _go_on(self) -> None:
@@ -103,7 +104,8 @@ class _InTurn(SplitEnumerator):
             own.restore(at)
 
     def ended(self) -> list[bool]:
-        return [flag for own in self._all[: self._begun] for flag in own.ended()]
+        before = sum(own.split_count() for own in self._all[: self._begun - 1])
+        return [True] * before + self._current.ended()
 
     def caught_up(self) -> bool:
         return self._begun == len(self._all) and self._current.caught_up()
@@ -114,6 +116,10 @@ class _InTurn(SplitEnumerator):
 
     def next_poll_in_ms(self) -> int | None:
         return self._current.next_poll_in_ms()
+
+    def committed(self, epoch: int) -> None:
+        for own in self._all[: self._begun]:
+            own.committed(epoch)
 
     def close(self) -> None:
         for own in self._all:

@@ -11,6 +11,7 @@ import importlib
 import re
 import time
 from typing import Any
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from millpond.common.typeinfo import TypeInformation
 from millpond.common.types import Row
@@ -168,10 +169,25 @@ class JdbcSink(TwoPhaseSink):
                 self.close()
                 if attempt == self._retries:
                     raise JobExecutionError(
-                        f"{self._options.get_db_url()} does not answer: {problem}. The rows of epoch "
-                        f"{epoch.number} are kept, and are written when the job goes on."
+                        f"{self._shown()} does not answer: {self._without_password(problem)}. "
+                        f"The rows of epoch {epoch.number} are kept, and are written when the job goes on."
                     ) from None
                 time.sleep(min(5.0, 0.1 * 4**attempt))
+
+    def _shown(self) -> str:
+        """The URL without user, password and settings."""
+        scheme, _, rest = self._options.get_db_url().partition("?")[0].partition("://")
+        return f"{scheme}://{rest.rpartition('@')[2]}"
+
+    def _without_password(self, problem: Exception) -> str:
+        """What the client library says, which may repeat what it was given."""
+        text = str(problem)
+        url = urlsplit(_conninfo(self._options.get_db_url()))
+        secrets = [self._options.get_password(), url.password, *_passwords_in(url.query)]
+        for secret in filter(None, secrets):
+            for form in (secret, unquote(secret), quote(secret, safe="")):
+                text = text.replace(form, "***")
+        return text
 
     def close(self) -> None:
         if self._connection is not None:
@@ -217,10 +233,15 @@ def _with_psycopg_marks(sql: str) -> str:
     )
 
 
+def _passwords_in(query: str) -> list[str]:
+    return [value for name, value in parse_qsl(query) if "pass" in name.lower()]
+
+
 def _conninfo(url: str) -> str:
     if not url.startswith("jdbc:postgresql://"):
+        kind = url.partition("//")[0]
         raise ProgramError(
-            f"'{url}': only PostgreSQL can be written yet (jdbc:postgresql://HOST:PORT/DB)."
+            f"'{kind}...': only PostgreSQL can be written yet (jdbc:postgresql://HOST:PORT/DB)."
         )
     return url.removeprefix("jdbc:")
 

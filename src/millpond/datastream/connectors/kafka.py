@@ -1,9 +1,14 @@
 """Kafka, with PyFlink's names. Needs the extra `kafka`: pip install 'millpond[kafka]'."""
 
+from millpond.datastream.connectors.base import DeliveryGuarantee
 from millpond.datastream.connectors.kafka_offsets import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
     KafkaTopicPartition,
+)
+from millpond.datastream.connectors.kafka_records import (
+    ConsumerRecord,
+    KafkaRecordDeserializationSchema,
 )
 from millpond.datastream.connectors.kafka_sink import (
     KafkaRecordSerializationSchema,
@@ -16,8 +21,11 @@ from millpond.datastream.connectors.kafka_source import KafkaSource, KafkaSource
 from millpond.missing import module_getattr
 
 __all__ = [
+    "ConsumerRecord",
+    "DeliveryGuarantee",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
+    "KafkaRecordDeserializationSchema",
     "KafkaRecordSerializationSchema",
     "KafkaRecordSerializationSchemaBuilder",
     "KafkaSink",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -74,6 +75,17 @@ class KafkaMetadata:
         self._properties = properties
         self._group = group
         self._admin = make_client("admin.AdminClient", servers, properties)
+
+    def topics(self, pattern: str) -> list[str]:
+        """Those whose whole name matches, apart from Kafka's own."""
+        try:
+            known = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        except client_module().KafkaException as problem:
+            raise JobExecutionError(
+                f"Kafka at {self._servers} does not answer: {problem}."
+            ) from None
+        names = sorted(name for name in known if not name.startswith("__"))
+        return [name for name in names if re.fullmatch(pattern, name)]
 
     def partitions(self, topics: list[str]) -> list[KafkaTopicPartition]:
         """Of these topics, in order. Raises JobExecutionError if there is no such topic, or no Kafka."""

@@ -274,8 +274,9 @@ class KafkaSinkBuilder:
         return self
 
     def build(self) -> KafkaSink:
-        if self._servers is None or self._schema is None:
+        given = dict(self._properties)
+        servers = given.pop("bootstrap.servers", None)
+        servers = self._servers or servers
+        if servers is None or self._schema is None:
             raise ProgramError("A KafkaSink needs set_bootstrap_servers and set_record_serializer.")
-        return KafkaSink(
-            self._servers, self._schema, self._guarantee, self._prefix, dict(self._properties)
-        )
+        return KafkaSink(servers, self._schema, self._guarantee, self._prefix, given)

@@ -6,11 +6,12 @@ The driver decides which offsets a batch reads; workers read them.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from millpond.common.serialization import ByteArraySchema, DeserializationSchema
+from millpond.common.serialization import DeserializationSchema
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.datastream.connectors.kafka_offsets import (
     KafkaMetadata,
@@ -18,6 +19,10 @@ from millpond.datastream.connectors.kafka_offsets import (
     KafkaTopicPartition,
 )
 from millpond.datastream.connectors.kafka_reader import reader_of
+from millpond.datastream.connectors.kafka_records import (
+    KafkaRecordDeserializationSchema,
+    reader_for,
+)
 from millpond.datastream.functions import RuntimeContext
 from millpond.errors import JobExecutionError, ProgramError
 
@@ -32,9 +37,9 @@ class KafkaSource(Source):
     def __init__(
         self,
         servers: str,
-        topics: list[str],
+        topics: list[str] | str,
         partitions: list[KafkaTopicPartition],
-        schema: DeserializationSchema,
+        schema: DeserializationSchema | KafkaRecordDeserializationSchema,
         starting: KafkaOffsetsInitializer,
         stopping: KafkaOffsetsInitializer | None,
         bounded: bool,
@@ -70,36 +75,19 @@ class KafkaSource(Source):
     def read_many(self, arguments: Range) -> Iterator[tuple[list[Any], list[int | None] | None]]:
         topic, partition, start, end = arguments
         reader = reader_of(self._servers, self._properties, topic, partition)
-        nulls_count = getattr(self._schema, "takes_null", False)
+        to_records = reader_for(self._schema)
         for messages in reader.read(start, end):
-            if not nulls_count:
-                messages = [message for message in messages if message.value() is not None]
-            times: list[int | None] = [message.timestamp()[1] for message in messages]
-            yield self._values(messages), times
-
-    def _values(self, messages: list[Any]) -> list[Any]:
-        if type(self._schema) is ByteArraySchema:
-            return [message.value() for message in messages]
-        deserialize = self._schema.deserialize
-        values: list[Any] = []
-        try:
-            values.extend(deserialize(message.value()) for message in messages)
-        except Exception as problem:
-            bad = messages[len(values)]
-            raise ValueError(
-                f"the message at {bad.topic()}-{bad.partition()}, offset {bad.offset()}, cannot be read: "
-                f"{problem}"
-            ) from None
-        return values
+            yield to_records(messages)
 
 
 class _KafkaEnumerator(SplitEnumerator):
-    """A partition is a split. The position is a list of (topic, partition, next offset)."""
+    """A partition is a split. The position is a list of (topic, partition, next offset). `topics` are names,
+    or the pattern of names."""
 
     def __init__(
         self,
         metadata: KafkaMetadata,
-        topics: list[str],
+        topics: list[str] | str,
         partitions: list[KafkaTopicPartition],
         starting: KafkaOffsetsInitializer,
         stopping: KafkaOffsetsInitializer | None,
@@ -117,6 +105,7 @@ class _KafkaEnumerator(SplitEnumerator):
         self._stops: dict[KafkaTopicPartition, int] | None = None
         self._ends: dict[KafkaTopicPartition, int] = {}  # up to where the last poll could have read
         self._is_away = False
+        self._has_begun = False
 
     def start(self) -> None:
         self._discover(self._starting)
@@ -128,24 +117,27 @@ class _KafkaEnumerator(SplitEnumerator):
 
     def _discover(self, begin: KafkaOffsetsInitializer) -> None:
         """Partitions that are new begin at their beginning, except when the job starts."""
-        found = self._given or self._metadata.partitions(self._topics)
+        topics = self._topics
+        if isinstance(topics, str):
+            topics = self._metadata.topics(topics)
+        found = self._given or self._metadata.partitions(topics)
         new = [own for own in found if own not in self._next]
         if new:
-            at = begin if not self._next else KafkaOffsetsInitializer.earliest()
+            at = KafkaOffsetsInitializer.earliest() if self._has_begun else begin
             self._next.update(self._metadata.resolve(at, new))
+        self._has_begun = True
         self._discovered_s = time.monotonic()
 
     def split_count(self) -> int:
         return max(1, len(self._next))
 
     def poll(self, max_records: int) -> list[SplitWork]:
-        partitions = list(self._next)
-        if not partitions:
-            return []
         try:
             if self._stops is None and time.monotonic() - self._discovered_s > self._discovery_s:
                 self._discover(self._starting)
-                partitions = list(self._next)
+            partitions = list(self._next)
+            if not partitions:
+                return []
             ends = self._metadata.ends(partitions)
         except JobExecutionError as problem:
             if not self._is_away:
@@ -170,6 +162,7 @@ class _KafkaEnumerator(SplitEnumerator):
 
     def restore(self, position: list[tuple[str, int, int]]) -> None:
         self._next = {KafkaTopicPartition(topic, number): at for topic, number, at in position}
+        self._has_begun = True
 
     def ended(self) -> list[bool]:
         if self._stopping is None or self._stops is None:
@@ -195,9 +188,9 @@ class _KafkaEnumerator(SplitEnumerator):
 class KafkaSourceBuilder:
     def __init__(self) -> None:
         self._servers: str | None = None
-        self._topics: list[str] = []
+        self._topics: list[str] | str = []
         self._partitions: list[KafkaTopicPartition] = []
-        self._schema: DeserializationSchema | None = None
+        self._schema: DeserializationSchema | KafkaRecordDeserializationSchema | None = None
         self._starting = KafkaOffsetsInitializer.earliest()
         self._stopping: KafkaOffsetsInitializer | None = None
         self._bounded = False
@@ -217,7 +210,14 @@ class KafkaSourceBuilder:
         return self
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
-        raise ProgramError("KafkaSource.set_topic_pattern is not there yet: name the topics.")
+        """A regular expression for whole names. Topics that come later are found, and read from their
+        beginning, as often as partition.discovery.interval.ms says."""
+        try:
+            re.compile(topic_pattern)
+        except re.error as problem:
+            raise ProgramError(f"'{topic_pattern}' is no regular expression: {problem}.") from None
+        self._topics = topic_pattern
+        return self
 
     def set_partitions(self, partitions: set[KafkaTopicPartition]) -> KafkaSourceBuilder:
         self._partitions = sorted(partitions)
@@ -247,6 +247,13 @@ class KafkaSourceBuilder:
         self._schema = deserialization_schema
         return self
 
+    def set_deserializer(
+        self, record_deserializer: KafkaRecordDeserializationSchema
+    ) -> KafkaSourceBuilder:
+        """Records of whole messages: topic, partition, offset, timestamp, key, value, headers."""
+        self._schema = record_deserializer
+        return self
+
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
         return self.set_property("client.id", prefix)
 
@@ -259,20 +266,23 @@ class KafkaSourceBuilder:
         return self
 
     def build(self) -> KafkaSource:
-        if self._servers is None or self._schema is None:
+        servers = self._servers or self._properties.get("bootstrap.servers")
+        if servers is None or self._schema is None:
             raise ProgramError(
                 "A KafkaSource needs set_bootstrap_servers and set_value_only_deserializer."
             )
         if not self._topics and not self._partitions:
-            raise ProgramError("A KafkaSource needs set_topics or set_partitions.")
+            raise ProgramError(
+                "A KafkaSource needs set_topics, set_topic_pattern or set_partitions."
+            )
         return KafkaSource(
-            self._servers,
+            servers,
             self._topics,
             self._partitions,
             self._schema,
             self._starting,
             self._stopping,
             self._bounded,
-            self._group,
-            dict(self._properties),
+            self._properties.get("group.id", self._group),
+            {k: v for k, v in self._properties.items() if k != "bootstrap.servers"},
         )

@@ -67,19 +67,14 @@ class RedisSink(TwoPhaseSink):
             self._client = None
 
     def _send(self, epoch: Epoch, commands: list[Command]) -> None:
-        redis = _redis()
-        away = (
-            *(redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError),
-            *(redis.ReadOnlyError, redis.exceptions.RedisClusterException),
-            *(redis.exceptions.ClusterDownError, redis.exceptions.TryAgainError),
-        )
+        away = redis_is_away()
         give_up_s = time.monotonic() + self._patience_s
         pause_s, told = 0.05, False
         while True:
             try:
                 if self._client is None:
                     self._client = connect(self._url)
-                for some in _in_parts(commands):
+                for some in in_parts(commands):
                     pipeline = self._client.pipeline(transaction=False)
                     for command in some:
                         pipeline.execute_command(*command)
@@ -120,20 +115,31 @@ class _CommandWriter(SinkWriter):
         return list(last.values())
 
 
-def _in_parts(commands: list[Command]) -> Iterator[list[Command]]:
+def in_parts(commands: list[Command]) -> Iterator[list[Command]]:
     rest = iter(commands)
     while part := list(islice(rest, _AT_ONCE)):
         yield part
 
 
-def connect(url: str) -> Any:
-    """A client; nothing is sent yet."""
+def redis_is_away() -> tuple[type[Exception], ...]:
+    """The errors of a Redis that may answer later."""
     redis = _redis()
+    return (
+        *(redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError),
+        *(redis.ReadOnlyError, redis.exceptions.RedisClusterException),
+        *(redis.exceptions.ClusterDownError, redis.exceptions.TryAgainError),
+    )
+
+
+def connect(url: str, decode: bool = False) -> Any:
+    """A client; nothing is sent yet, except to a cluster. `decode`: answers are text, not bytes."""
+    redis = _redis()
+    settings: dict[str, Any] = {"socket_timeout": _TIMEOUT_S, "decode_responses": decode}
     try:
         if is_cluster(url):
             own = url.replace("+cluster", "", 1)
-            return redis.cluster.RedisCluster.from_url(own, socket_timeout=_TIMEOUT_S)
-        return redis.Redis.from_url(url, socket_timeout=_TIMEOUT_S)
+            return redis.cluster.RedisCluster.from_url(own, **settings)
+        return redis.Redis.from_url(url, **settings)
     except ValueError as problem:
         raise ProgramError(f"{hidden(url)} is no URL of a Redis: {problem}.") from None
 
@@ -153,5 +159,6 @@ def _redis() -> Any:
         return importlib.import_module("redis")
     except ImportError:
         raise SetupError(
-            "A Redis sink needs the package redis: pip install 'millpond[redis]', on the driver's machine."
+            "Redis needs the package redis: pip install 'millpond[redis]', for a sink on the driver's "
+            "machine, for look-ups on every machine of the cluster."
         ) from None

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 from millpond.common.basic_types import TypeInformation
-from millpond.errors import ProgramError, SetupError, TypeMismatchError
+from millpond.common.serialization import (
+    BulkWriterFactory,
+    DeserializationSchema,
+    SerializationSchema,
+)
+from millpond.datastream.formats.avro_files import AvroFormat, AvroWriterFactory
+from millpond.datastream.formats.avro_rows import rows_from_avro, rows_to_avro
+from millpond.errors import ProgramError, SetupError, TypeMismatchError, UnsupportedFeatureError
 from millpond.missing import module_getattr
 from millpond.state.avro_schemas import Unfit, read_avro
 
@@ -66,6 +74,87 @@ class GenericRecordAvroTypeInfo(TypeInformation):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GenericRecordAvroTypeInfo, (self.schema,)
+
+
+class AvroRowDeserializationSchema(DeserializationSchema):
+    """Avro records without a header, as rows; written with the schema given here."""
+
+    def __init__(
+        self, record_class: str | None = None, avro_schema_string: str | None = None
+    ) -> None:
+        self._schema = _given_schema(record_class, avro_schema_string)
+        self._read = _fastavro("_read").schemaless_reader
+        self._convert = rows_from_avro(self._schema.parsed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (None, str(self._schema))
+
+    def deserialize(self, data: bytes) -> Any:
+        file = io.BytesIO(data)
+        try:
+            found = self._read(file, self._schema.parsed, None)
+        except Exception as problem:  # of any kind, as the bytes are
+            raise self._bad(f"{type(problem).__name__} {problem}") from None
+        if file.tell() != len(data):
+            raise self._bad(f"it ends at byte {file.tell()} of {len(data)}")
+        return self._convert(found)
+
+    def _bad(self, reason: str) -> ValueError:
+        name = self._schema.parsed["name"]
+        return ValueError(f"this is not a record of the Avro schema {name}: {reason}")
+
+
+class AvroRowSerializationSchema(SerializationSchema):
+    """Rows as Avro records, without a header."""
+
+    def __init__(
+        self, record_class: str | None = None, avro_schema_string: str | None = None
+    ) -> None:
+        self._schema = _given_schema(record_class, avro_schema_string)
+        self._write = _fastavro("_write").schemaless_writer
+        self._convert = rows_to_avro(self._schema.parsed)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (None, str(self._schema))
+
+    def serialize(self, value: Any) -> bytes:
+        file = io.BytesIO()
+        try:
+            self._write(file, self._schema.parsed, self._convert(value))
+        except Exception as problem:
+            raise ValueError(
+                f"{value!r} does not fit the Avro schema {self._schema.parsed['name']}: {problem}"
+            ) from None
+        return file.getvalue()
+
+
+class AvroInputFormat:
+    """Avro files at a path, for `StreamExecutionEnvironment.create_input`."""
+
+    def __init__(self, path: str, schema: AvroSchema) -> None:
+        self.path = path
+        self.format = AvroFormat(schema.parsed)
+        self._type_info = GenericRecordAvroTypeInfo(schema)
+
+    def get_produced_type(self) -> GenericRecordAvroTypeInfo:
+        return self._type_info
+
+
+class AvroBulkWriters:
+    @staticmethod
+    def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
+        """For records that are dictionaries."""
+        return AvroWriterFactory(schema.parsed)
+
+
+def _given_schema(record_class: str | None, avro_schema_string: str | None) -> AvroSchema:
+    if record_class is not None:
+        raise UnsupportedFeatureError(
+            f"record_class ({record_class}) is a class of Java: give avro_schema_string."
+        )
+    if avro_schema_string is None:
+        raise TypeError("record_class or avro_schema_string should be specified.")
+    return AvroSchema(avro_schema_string)
 
 
 def _fastavro(module: str) -> Any:

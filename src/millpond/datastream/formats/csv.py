@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shutil
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pyarrow
 from pyarrow import csv
 
 from millpond.common.basic_types import BasicType, BasicTypeInfo
+from millpond.common.composite_types import RowTypeInfo
+from millpond.common.serialization import BulkWriter, BulkWriterFactory
 from millpond.common.typeinfo import TypeInformation, Types
+from millpond.datastream.connectors.file_formats import StreamFormat
+from millpond.datastream.formats.csv_rows import (
+    CsvRowDeserializationSchema,
+    CsvRowSerializationSchema,
+)
 from millpond.errors import ProgramError
 from millpond.missing import MissingMethods, module_getattr
 
+__all__ = [
+    "CsvBulkWriters",
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
+    "CsvSchemaBuilder",
+]
 _NUMBERS = {
     BasicType.BYTE: pyarrow.int8(),
     BasicType.SHORT: pyarrow.int16(),
@@ -100,8 +117,10 @@ class CsvSchemaBuilder(MissingMethods):
         return self
 
 
-class CsvReaderFormat:
+class CsvReaderFormat(StreamFormat):
     """How a CSV file becomes records: one per line. A value must not contain a line end."""
+
+    block_bytes = 4 * 1024 * 1024
 
     def __init__(self, schema: CsvSchema) -> None:
         self._schema = schema
@@ -133,6 +152,66 @@ class CsvReaderFormat:
         )
         table = csv.read_csv(pyarrow.py_buffer(block), read, parse, convert)
         return table.combine_chunks().to_batches()[0] if len(table) else None
+
+
+class CsvBulkWriters:
+    @staticmethod
+    def for_schema(schema: CsvSchema) -> BulkWriterFactory:
+        """Files of a schema; with a header if it has `set_use_header`."""
+        return _CsvFactory(schema)
+
+
+class _CsvFactory(BulkWriterFactory):
+    can_join = True
+
+    def __init__(self, schema: CsvSchema) -> None:
+        self._schema = schema
+        names = {
+            "delimiter": "separator",
+            "quote": "quote",
+            "escape": "escape",
+            "null": "null",
+        }
+        given = {own: schema.settings[n] for own, n in names.items() if n in schema.settings}
+        types = [_declared(own) for own in schema.columns.values()]
+        row_type = RowTypeInfo(types, list(schema.columns))
+        self._lines = CsvRowSerializationSchema(row_type, given)
+        header = CsvRowSerializationSchema(
+            RowTypeInfo([Types.STRING()] * len(types), list(schema.columns)), given
+        )
+        has_header = schema.settings.get("header")
+        self._header = header.serialize(list(schema.columns)) if has_header else b""
+
+    def create(self, file: BinaryIO) -> BulkWriter:
+        file.write(self._header)
+        return _CsvWriter(file, self._lines)
+
+    def join(self, pieces: list[Path], file: BinaryIO) -> None:
+        file.write(self._header)
+        for piece in pieces:
+            with piece.open("rb") as own:
+                own.seek(len(self._header))
+                shutil.copyfileobj(own, file, 1024 * 1024)
+
+
+class _CsvWriter(BulkWriter):
+    def __init__(self, file: BinaryIO, lines: CsvRowSerializationSchema) -> None:
+        self._file = file
+        self._lines = lines
+
+    def add_elements(self, values: Any) -> None:
+        self._file.write("".join(self._lines.lines(values)).encode())
+
+    def finish(self) -> None:
+        pass
+
+
+def _declared(column: Any) -> TypeInformation:
+    if pyarrow.types.is_boolean(column):
+        return Types.BOOLEAN()
+    if pyarrow.types.is_string(column):
+        return Types.STRING()
+    return Types.BIG_INT() if pyarrow.types.is_integer(column) else Types.DOUBLE()
 
 
 __getattr__ = module_getattr(__name__)

@@ -6,8 +6,11 @@ import os
 import shlex
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path, Query, Request, UploadFile
+from fastapi import APIRouter, Body, Path, Query, Request
+from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import UploadFile
+from starlette.requests import ClientDisconnect
 
 from millpond.common import options
 from millpond.dispatcher.rest.jobs import dispatcher_of
@@ -17,6 +20,18 @@ from millpond.errors import DispatcherError
 router = APIRouter(tags=["applications"])
 ApplicationId = Annotated[str, Path(description="id of an uploaded application", max_length=200)]
 _PIECE = 1 << 20
+_UPLOAD = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "properties": {"jarfile": {"type": "string", "format": "binary"}},
+                "required": ["jarfile"],
+            }
+        }
+    },
+}
 
 
 class RunRequest(BaseModel):
@@ -52,9 +67,20 @@ class RunRequest(BaseModel):
         return settings
 
 
-@router.post("/jars/upload")
-def upload(request: Request, jarfile: UploadFile) -> dict[str, Any]:
-    """Upload a program: .py, .zip or .whl."""
+@router.post("/jars/upload", openapi_extra={"requestBody": _UPLOAD})
+async def upload(request: Request) -> dict[str, Any]:
+    """Upload a program: .py, .zip or .whl, in a form. What its field is called does not matter."""
+    try:
+        async with request.form(max_files=1, max_fields=10) as form:
+            files = [part for part in form.values() if isinstance(part, UploadFile)]
+            if not files:
+                raise DispatcherError("There is no file in the form.")
+            return await run_in_threadpool(_keep, request, files[0])
+    except ClientDisconnect:
+        raise DispatcherError("The upload was cut off, or is too large.") from None
+
+
+def _keep(request: Request, jarfile: UploadFile) -> dict[str, Any]:
     dispatcher = dispatcher_of(request)
     name = checked_name(jarfile.filename or "")
     aside = dispatcher.storage.upload_path()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from millpond import __version__
-from millpond.dispatcher.rest import prometheus, views
+from millpond.dispatcher.rest import checkpoint_views, prometheus, views
 from millpond.dispatcher.rest.jobs import TriggerId, dispatcher_of, now_ms
 from millpond.dispatcher.service import NoSuchThing
 
@@ -100,7 +100,7 @@ def dispose(request: Request, asked: DisposalRequest) -> dict[str, Any]:
 
 @router.get("/savepoint-disposal/{trigger_id}")
 def disposal(request: Request, trigger_id: TriggerId) -> dict[str, Any]:
-    return views.trigger(dispatcher_of(request).disposal(trigger_id))
+    return checkpoint_views.trigger(dispatcher_of(request).disposal(trigger_id))
 
 
 @router.delete("/cluster")

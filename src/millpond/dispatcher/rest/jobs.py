@@ -11,7 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse, PlainTextResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from millpond.dispatcher.rest import views
+from millpond.dispatcher.rest import checkpoint_views, views
 from millpond.dispatcher.service import Dispatcher, NoSuchThing
 from millpond.dispatcher.supervisor import tail
 from millpond.errors import RetryLaterError
@@ -63,6 +63,27 @@ def jobs_overview(request: Request) -> dict[str, Any]:
     return {"jobs": [views.job_overview(own, now) for own in dispatcher_of(request).jobs()]}
 
 
+@router.get("/jobs/metrics")
+def metrics_of_jobs(
+    request: Request,
+    get: Annotated[str | None, Query(description="names")] = None,
+    agg: Annotated[str | None, Query(description="min, max, sum, avg")] = None,
+    chosen: Annotated[str | None, Query(alias="jobs", description="ids")] = None,
+) -> list[dict[str, Any]]:
+    """Metrics of all jobs, or of some, taken together."""
+    values: dict[str, list[float]] = {}
+    ids = _words(chosen)
+    for own in dispatcher_of(request).jobs():
+        if ids is None or own["jid"] in ids:
+            for name, value in views.job_metrics(own, now_ms()).items():
+                values.setdefault(name, []).append(float(value))
+    return views.aggregated(values, _words(get), _words(agg))
+
+
+def _words(text: str | None) -> list[str] | None:
+    return None if text is None else text.split(",")
+
+
 # --- one job -------------------------------------------------------------------------------------
 
 
@@ -88,6 +109,12 @@ def cancel(
 @router.get("/jobs/{jid}/status")
 def status(request: Request, jid: Jid) -> dict[str, Any]:
     return {"status": dispatcher_of(request).job(jid)["state"]}
+
+
+@router.get("/jobs/{jid}/execution-result")
+def execution_result(request: Request, jid: Jid) -> dict[str, Any]:
+    """How a job has ended, if it has."""
+    return views.execution_result(dispatcher_of(request).job(jid))
 
 
 @router.get("/jobs/{jid}/plan")
@@ -130,7 +157,7 @@ def job_metrics(
 ) -> list[dict[str, Any]]:
     """Names of metrics, or with `get` their values."""
     values = views.job_metrics(dispatcher_of(request).job(jid), now_ms())
-    return views.as_metrics(values, None if get is None else get.split(","))
+    return views.as_metrics(values, _words(get))
 
 
 @router.get("/jobs/{jid}/report")
@@ -157,12 +184,12 @@ def log(
 @router.get("/jobs/{jid}/checkpoints")
 def checkpoints(request: Request, jid: Jid) -> dict[str, Any]:
     """Every batch is a checkpoint; the newest ones are listed."""
-    return views.checkpoints(dispatcher_of(request).job(jid))
+    return checkpoint_views.checkpoints(dispatcher_of(request).job(jid))
 
 
 @router.get("/jobs/{jid}/checkpoints/config")
 def checkpoint_config(request: Request, jid: Jid) -> dict[str, Any]:
-    return views.checkpoint_config(dispatcher_of(request).job(jid))
+    return checkpoint_views.checkpoint_config(dispatcher_of(request).job(jid))
 
 
 @router.get("/jobs/{jid}/checkpoints/details/{checkpoint_id}")
@@ -170,7 +197,7 @@ def checkpoint(request: Request, jid: Jid, checkpoint_id: int) -> dict[str, Any]
     report = dispatcher_of(request).job(jid)
     for own in report["checkpoints"]["history"]:
         if own["id"] == checkpoint_id:
-            return views.checkpoint(own, report)
+            return checkpoint_views.checkpoint(own, report)
     raise NoSuchThing(f"There is no checkpoint {checkpoint_id} among the newest of job {jid}.")
 
 
@@ -200,7 +227,7 @@ def stop(
 
 @router.get("/jobs/{jid}/savepoints/{trigger_id}")
 def savepoint_status(request: Request, jid: Jid, trigger_id: TriggerId) -> dict[str, Any]:
-    return views.trigger(dispatcher_of(request).answer(jid, trigger_id))
+    return checkpoint_views.trigger(dispatcher_of(request).answer(jid, trigger_id))
 
 
 # --- vertices ------------------------------------------------------------------------------------
@@ -236,12 +263,36 @@ def watermarks(request: Request, jid: Jid, vid: Vid) -> list[dict[str, Any]]:
 
 
 @router.get("/jobs/{jid}/vertices/{vid}/metrics")
-@router.get("/jobs/{jid}/vertices/{vid}/subtasks/metrics", include_in_schema=False)
 def vertex_metrics(
     request: Request, jid: Jid, vid: Vid, get: Annotated[str | None, Query()] = None
 ) -> list[dict[str, Any]]:
     values = views.vertex_metrics(_vertex(request, jid, vid)[0])
-    return views.as_metrics(values, None if get is None else get.split(","))
+    return views.as_metrics(values, _words(get))
+
+
+@router.get("/jobs/{jid}/vertices/{vid}/subtasks/metrics")
+def metrics_of_subtasks(
+    request: Request,
+    jid: Jid,
+    vid: Vid,
+    get: Annotated[str | None, Query(description="names")] = None,
+    agg: Annotated[str | None, Query(description="min, max, sum, avg")] = None,
+    subtasks: Annotated[str | None, Query(pattern="^[0-9]{1,5}([,-][0-9]{1,5})*$")] = None,
+) -> list[dict[str, Any]]:
+    """Metrics of a vertex's subtasks, or of some (0,2-4), taken together."""
+    values = views.subtask_metrics(_vertex(request, jid, vid)[0], _numbers(subtasks))
+    return views.aggregated(values, _words(get), _words(agg))
+
+
+def _numbers(text: str | None) -> set[int] | None:
+    """Of 0,2-4."""
+    if text is None:
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int((last or first).rpartition("-")[2]) + 1))
+    return found
 
 
 # --- queryable state -----------------------------------------------------------------------------

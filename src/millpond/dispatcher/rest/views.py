@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 from millpond import __version__
@@ -355,126 +355,53 @@ def as_metrics(values: dict[str, Any], wanted: list[str] | None) -> list[Json]:
     return [{"id": name, "value": str(values[name])} for name in wanted if name in values]
 
 
-# --- checkpoints ---------------------------------------------------------------------------------
+def subtask_metrics(vertex: Json, chosen: set[int] | None) -> dict[str, list[float]]:
+    """By name, the values of the subtasks (of those chosen)."""
+    values: dict[str, list[float]] = {}
+    for own in vertex["subtasks"]:
+        if chosen is None or own["subtask"] in chosen:
+            for name, value in _task_metrics(own, vertex).items():
+                values.setdefault(name, []).append(float(value))
+    return values
 
 
-def checkpoints(report: Report) -> Json:
-    history = [checkpoint(own, report) for own in reversed(report["checkpoints"]["history"])]
-    ordinary = [own for own in history if not own["is_savepoint"]]
-    saved = [own for own in history if own["is_savepoint"]]
-    return {
-        "counts": report["checkpoints"]["counts"],
-        "summary": {
-            "checkpointed_size": _summary([own["checkpointed_size"] for own in history]),
-            "state_size": _summary([own["state_size"] for own in history]),
-            "end_to_end_duration": _summary([own["end_to_end_duration"] for own in history]),
-            "alignment_buffered": _summary([0 for _ in history]),
-            "processed_data": _summary([0 for _ in history]),
-            "persisted_data": _summary([0 for _ in history]),
-        },
-        "latest": {
-            "completed": ordinary[0] if ordinary else None,
-            "savepoint": saved[0] if saved else None,
-            "failed": None,
-            "restored": None,
-        },
-        "history": history,
+def aggregated(
+    values: dict[str, list[float]], wanted: list[str] | None, modes: list[str] | None
+) -> list[Json]:
+    """What Flink answers for metrics of many at once: names only without `get`."""
+    if wanted is None:
+        return [{"id": name} for name in sorted(values)]
+    how: dict[str, Callable[[list[float]], float]] = {
+        "min": min,
+        "max": max,
+        "sum": sum,
+        "avg": lambda own: sum(own) / len(own),
     }
+    chosen = [mode for mode in modes or how if mode in how]
+    return [
+        {"id": name} | {mode: float(how[mode](values[name])) for mode in chosen}
+        for name in wanted
+        if values.get(name)
+    ]
 
 
-def checkpoint(own: Json, report: Report) -> Json:
-    subtasks = sum(vertex["parallelism"] for vertex in report["vertices"])
-    kind = "SAVEPOINT" if own["is_savepoint"] else "CHECKPOINT"
-    return {
-        "className": "completed",
-        "id": own["id"],
-        "status": "COMPLETED",
-        "is_savepoint": own["is_savepoint"],
-        "savepointFormat": "CANONICAL" if own["is_savepoint"] else None,
-        "trigger_timestamp": own["started_ms"],
-        "latest_ack_timestamp": own["started_ms"] + own["duration_ms"],
-        "checkpointed_size": own["bytes_written"],
-        "state_size": own["bytes_full"],
-        "end_to_end_duration": own["duration_ms"],
-        "alignment_buffered": 0,
-        "processed_data": 0,
-        "persisted_data": 0,
-        "num_subtasks": subtasks,
-        "num_acknowledged_subtasks": subtasks,
-        "checkpoint_type": kind,
-        "tasks": {},
-        "external_path": report["folder"],
-        "discarded": False,
+def execution_result(report: Report) -> Json:
+    if report["state"] not in ENDED:
+        return {"status": {"id": "IN_PROGRESS"}}
+    newest = report["exceptions"][-1] if report["exceptions"] else None
+    result: Json = {
+        "id": report["jid"],
+        "application-status": {"FINISHED": "SUCCEEDED"}.get(report["state"], report["state"]),
+        "accumulator-results": {},
+        "net-runtime": duration_ms(report, report["end-time"]),
     }
-
-
-def _summary(values: list[int]) -> Json:
-    ordered = sorted(values)
-
-    def percentile(share: float) -> float:
-        if not ordered:
-            return 0.0
-        return float(ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)])
-
-    return {
-        "min": ordered[0] if ordered else 0,
-        "max": ordered[-1] if ordered else 0,
-        "avg": sum(ordered) // len(ordered) if ordered else 0,
-        "p50": percentile(0.5),
-        "p90": percentile(0.9),
-        "p95": percentile(0.95),
-        "p99": percentile(0.99),
-        "p999": percentile(0.999),
-    }
-
-
-def checkpoint_config(report: Report) -> Json:
-    settings = report["settings"]
-
-    def number(key: str, default: int) -> int:
-        text = str(settings.get(key, default))
-        return int(text) if text.isdigit() else default
-
-    retention = str(settings.get("execution.checkpointing.externalized-checkpoint-retention", ""))
-    return {
-        "mode": "exactly_once",
-        "interval": number("execution.checkpointing.interval", 0),
-        "timeout": number("execution.checkpointing.timeout", 0),
-        "min_pause": number("execution.checkpointing.min-pause", 0),
-        "max_concurrent": 1,
-        "externalization": {
-            "enabled": True,
-            "delete_on_cancellation": retention == "DELETE_ON_CANCELLATION",
-        },
-        "state_backend": settings.get("state.backend.type", "hashmap"),
-        "checkpoint_storage": "folder",
-        "unaligned_checkpoints": False,
-        "tolerable_failed_checkpoints": number(
-            "execution.checkpointing.tolerable-failed-checkpoints", 0
-        ),
-        "aligned_checkpoint_timeout": 0,
-        "checkpoints_after_tasks_finish": True,
-        "state_changelog_enabled": True,
-        "changelog_storage": "spark",
-        "changelog_periodic_materialization_interval": 0,
-    }
-
-
-def trigger(answer: Json | None) -> Json:
-    """An asynchronous operation, as Flink tells of it."""
-    if answer is None:
-        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
-    if "error" in answer:
-        operation: Json = {
-            "failure-cause": {
-                "class": "millpond.errors.SavepointError",
-                "stack-trace": answer["error"],
-                "serialized-throwable": None,
-            }
+    if report["state"] == "FAILED" and newest is not None:
+        result["failure-cause"] = {
+            "class": newest["exceptionName"],
+            "stack-trace": newest["stacktrace"],
+            "serialized-throwable": None,
         }
-    else:
-        operation = {"location": answer["path"]} if "path" in answer else {}
-    return {"status": {"id": "COMPLETED"}, "operation": operation}
+    return {"status": {"id": "COMPLETED"}, "job-execution-result": result}
 
 
 # --- the cluster ---------------------------------------------------------------------------------

@@ -49,6 +49,7 @@ from millpond.runtime.spark.level import SCHEMA, LevelProcessor
 from millpond.runtime.spark.main_classes import pack_plan
 from millpond.runtime.spark.session import job_session
 from millpond.runtime.spark.worker import run_lane, run_sinks, wake
+from millpond.runtime.state_types import stored_in
 from millpond.runtime.task.frames import SINK_LEVEL, Row
 from millpond.runtime.task.sink_pass import has_worker_sinks, sinks_stay_where_records_are
 from millpond.runtime.task.state_views import NEEDS_SLOTS, has_queryable_sinks
@@ -96,6 +97,9 @@ class SparkExecutors:
         self._plan.settings["job_id"] = identity["job id"]
         if identity.get("savepoint") is not None:
             self._plan.settings["savepoint"] = identity["savepoint"]
+        stored = stored_in(self._folder)
+        if stored is not None:
+            self._plan.settings["stored_types"] = stored
         run_id, generation = uuid.uuid4().hex, self._folder.start_run()
         if self._use_slots:
             self._slots = SlotSettings(

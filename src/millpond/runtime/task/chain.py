@@ -80,6 +80,9 @@ class OperatorChain:
         self.operator_state = OperatorState(self)
 
     def open(self) -> None:
+        """Once; put off until there is state, if the root keeps operator state (OperatorState.begin)."""
+        if self.operator_state.is_awaited:
+            return
         for plan, helper in self._helpers:
             try:
                 helper.open(self._context(plan, keyed=False))

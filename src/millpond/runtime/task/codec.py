@@ -14,24 +14,22 @@ Layout of every blob (little endian):
 
 Pickle is what Python objects of undeclared type need; blobs are only ever read from the job's own
 shuffle and the job's own folder, which is private to its user. Classes are named, not included; see
-`runtime/spark/main_classes.py` for those of the main script. Only what cannot be named (a class made
-inside a function) is pickled by value.
+`runtime/spark/main_classes.py` for those of the main script, and `pickling.py` for the rest.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
-import pickle
 import struct
 import zlib
 from enum import IntEnum
 from itertools import chain
 from typing import Any
 
-import cloudpickle
-
 from millpond.errors import CorruptDataError
+from millpond.runtime.task.pickling import dumps as dumps
+from millpond.runtime.task.pickling import loads as loads
 
 MAGIC = b"MP"
 _HEADER = struct.Struct("<2sBBI")
@@ -65,18 +63,6 @@ VERSIONS = dict.fromkeys(BlobKind, 1) | {
     BlobKind.CHANGE: 3,
     BlobKind.SNAPSHOT: 3,
 }
-
-
-def dumps(value: Any) -> bytes:
-    """Pickle, by value where a class cannot be imported elsewhere."""
-    try:
-        return pickle.dumps(value, 5)
-    except (pickle.PicklingError, AttributeError, TypeError):
-        data: bytes = cloudpickle.dumps(value, 5)
-        return data
-
-
-loads = pickle.loads
 
 
 def encode(kind: BlobKind, value: Any) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy
@@ -41,6 +41,7 @@ from millpond.runtime.task.frames import (
     merge,
     meta_row,
 )
+from millpond.runtime.task.key_check import check_keys, key_schema
 from millpond.runtime.task.key_groups import subtask_of
 from millpond.runtime.task.labels import make_label, split_label
 from millpond.runtime.task.operators import user_error
@@ -50,6 +51,7 @@ from millpond.runtime.task.state_views import StateViews
 from millpond.runtime.task.task_valve import advance
 from millpond.runtime.task.tasks import AnyTask, make_task
 from millpond.runtime.task.timers import earliest
+from millpond.runtime.task.type_check import StoredTypes, check_types, declared_types
 from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.runtime.task.work_meter import Pass, Surroundings, WorkMeter
 from millpond.savepoint.parts import write_part
@@ -91,8 +93,8 @@ class JobHost:
         self._tasks: dict[tuple[int, int], AnyTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
         self.in_last_batch = False
-        savepoint = self.plan.settings.get("savepoint")
-        self._savepoint = None if savepoint is None else SavepointReader(savepoint)
+        self._is_checked = False
+        self._reported: set[int] = set()  # tasks that have told what states they declare
         if any(op.kind is OperatorKind.KEYED_COLUMNS for op in self.plan.operators.values()):
             import pyarrow.compute  # noqa: F401 (slow to import; better now than in the first batch)
 
@@ -100,6 +102,7 @@ class JobHost:
 
     def run_lane(self, batch: LanePlan) -> Iterator[Row]:
         """Read this lane's splits; yield frames, then the time for every label that waits for it."""
+        self._check_types(batch.lane)
         ends: list[SplitEnd] = []
         for split in batch.splits:
             head = self.plan.tasks[split.source]
@@ -116,6 +119,17 @@ class JobHost:
             yield from self._control_rows(listener, batch, ends)
         if batch.last_batch:
             self.close_level(0)
+
+    def _check_types(self, subtask: int) -> None:
+        """Once: open what has state from before, and see whether it fits, before anything is read."""
+        if self._is_checked:
+            return
+        stored: StoredTypes = self.plan.settings.get("stored_types") or {}
+        for plan in self.plan.tasks.values():
+            types = stored.get(self.plan.operators[plan.root].uid)
+            if types is not None and plan.level > 0:
+                check_types(self._task(plan, subtask % plan.parallelism).chain, types)
+        self._is_checked = True
 
     def _run_split(
         self, task: AnyTask, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
@@ -267,10 +281,15 @@ class JobHost:
         if task.chain.operator_state.is_outdated(control.epoch, as_it_was):
             task = self._new_task(plan, task)
         task.chain.listeners.batch_begins(control.epoch, number)
-        if head.version == 0 and self._savepoint is not None:
+        if head.version == 0 and control.epoch == 0:
             self._restore(state, plan, number)
+        if cached is None:
+            check_keys(state, plan)
         with self._reset_on_failure(task):
             rows, meta = self._run_task(task, state, number, frames, control, work)
+        if plan.id not in self._reported:
+            self._reported.add(plan.id)
+            meta["types"] = {root.plan.uid: declared_types(task.chain)}
         if control.savepoint is not None:
             state.clean_all()  # before the log is written, so that memory and log stay the same
         written = changelog.append(store, state, head, self._backend.keeps_log)
@@ -278,7 +297,8 @@ class JobHost:
             meta["state"] = (plan.id, number, written.head.written_bytes, written.head.bytes)
         if control.savepoint is not None:
             fault_points.reach("slot before part")
-            meta["part"] = write_part(control.savepoint, plan.root, number, state)
+            key = key_schema(self.plan, plan)
+            meta["part"] = write_part(control.savepoint, plan.root, number, state, key)
         self._views.finished(plan.id, number, control.epoch, task.chain.clock.watermark)
         self._keep(plan.id, number, written)
         work.end(task.chain.router, meta)
@@ -308,9 +328,16 @@ class JobHost:
                 self._states[place] = kept._replace(previous=None)
                 self._waiting -= count
 
+    @cached_property
+    def _savepoint(self) -> SavepointReader | None:
+        savepoint = self.plan.settings.get("savepoint")
+        return None if savepoint is None else SavepointReader(savepoint)
+
     def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
-        """What a savepoint has for a key group (or subtask) that has no log yet."""
-        assert self._savepoint is not None
+        """What a savepoint has for a key group (or subtask), in the first batch of a job. After that all have
+        logs, and the savepoint may be gone."""
+        if self._savepoint is None:
+            return
         uid = self.plan.operators[plan.root].uid
         contents: Iterable[Content]
         if plan.keyed:

@@ -10,13 +10,20 @@ from millpond.datastream.operator_state import (
     FunctionInitializationContext,
     FunctionSnapshotContext,
     OperatorStateStore,
+    operator_state_of,
 )
 from millpond.datastream.state import ListState, ListStateDescriptor
+from millpond.errors import ProgramError
 from millpond.runtime.task.codec import BlobKind, decode, dumps, freeze, loads, thaw
 from millpond.runtime.task.operators import user_error
 from millpond.state.evolution import at_rest_converter
 from millpond.state.handles import CurrentKey, ListStateHandle
-from millpond.state.key_group_state import CANNOT_CONVERT, cannot_convert, declared_schemas
+from millpond.state.key_group_state import (
+    CANNOT_CONVERT,
+    KeyGroupState,
+    cannot_convert,
+    declared_schemas,
+)
 
 if TYPE_CHECKING:
     from millpond.runtime.task.chain import OperatorChain
@@ -29,9 +36,8 @@ class OperatorState:
     """Of the root of a chain, if it is a CheckpointedFunction; else it does nothing."""
 
     def __init__(self, chain: OperatorChain) -> None:
-        function = chain.root.plan.function
-        keeps = isinstance(function, CheckpointedFunction) and not chain.task.keyed
-        self._function: CheckpointedFunction | None = function if keeps else None
+        function = None if chain.task.keyed else operator_state_of(chain.root.plan.function)
+        self._function: CheckpointedFunction | None = function
         self._chain = chain
         self._is_initialized = False
         self._unions: dict[str, ListState[Any]] = {}
@@ -40,6 +46,11 @@ class OperatorState:
 
     def __bool__(self) -> bool:
         return self._function is not None
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if the function must not be opened yet: it is to know its state before, as in Flink."""
+        return self._function is not None and not self._is_initialized
 
     def is_outdated(self, epoch: int, state_is_as_it_was: bool) -> bool:
         """True if what the function remembers in attributes is not what its lists say: it has seen this
@@ -58,14 +69,17 @@ class OperatorState:
             assert state is not None
             known = _read_unions(unions) if unions else []
             is_restored = not state.is_empty() or bool(known)
-            context = _InitializationContext(self._chain, is_restored, known, self._unions)
+            clock = self._chain.clock
+            context = InitializationContext(state, clock.bound, is_restored, known, self._unions)
             self._call(self._function.initialize_state, "initialize_state", context)
             self._is_initialized = True
+            self._chain.open()
+            clock.bind(state)
 
     def end(self, epoch: int, time_ms: int) -> None:
         """All records of the batch are through."""
         if self._function is not None:
-            context = _SnapshotContext(epoch, time_ms)
+            context = SnapshotContext(epoch, time_ms)
             self._call(self._function.snapshot_state, "snapshot_state", context)
 
     def changed_unions(self) -> bytes | None:
@@ -93,15 +107,19 @@ class OperatorState:
             raise user_error(problem, root.name, self._chain.subtask, name, None) from None
 
 
-class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
+class InitializationContext(FunctionInitializationContext, OperatorStateStore):
+    """Handles of lists in `state`; they are added to `bound`. `known`: union lists of all subtasks."""
+
     def __init__(
         self,
-        chain: OperatorChain,
+        state: KeyGroupState,
+        bound: list[Any],
         is_restored: bool,
         known: list[dict[str, tuple[Any, list[Any]]]],
         unions: dict[str, ListState[Any]],
     ) -> None:
-        self._clock = chain.clock
+        self._state = state
+        self._bound = bound
         self._is_restored = is_restored
         self._known = known
         self._unions = unions
@@ -134,19 +152,21 @@ class _InitializationContext(FunctionInitializationContext, OperatorStateStore):
                     map(at_rest_converter(schemas["value"], descriptor.type_info), elements)
                 )
             except CANNOT_CONVERT as problem:
-                assert self._clock.state is not None
-                where = self._clock.state.where
-                raise cannot_convert(where, descriptor, schemas, problem) from None
+                raise cannot_convert(self._state.where, descriptor, schemas, problem) from None
         return list(map(thaw, elements))
 
     def _handle(self, prefix: str, descriptor: ListStateDescriptor) -> Any:
         descriptor.refuse_queryable("Operator state")
+        if descriptor.ttl_config is not None:
+            raise ProgramError(
+                f"The list '{descriptor.name}' of a function without keys has a time to live, which only "
+                "keyed state can have. Leave it out, and drop what is too old in snapshot_state."
+            )
         own = copy.copy(descriptor)
         own.name = prefix + descriptor.name
         handle = ListStateHandle(own, CurrentKey())
-        self._clock.bound.append(handle)
-        assert self._clock.state is not None
-        handle.bind(self._clock.state)
+        self._bound.append(handle)
+        handle.bind(self._state)
         return handle
 
 
@@ -158,7 +178,7 @@ def _read_unions(unions: dict[int, bytes] | str) -> list[dict[str, tuple[Any, li
     return [loads(unions[subtask]) for subtask in sorted(unions)]
 
 
-class _SnapshotContext(FunctionSnapshotContext):
+class SnapshotContext(FunctionSnapshotContext):
     def __init__(self, epoch: int, time_ms: int) -> None:
         self._epoch = epoch
         self._time_ms = time_ms

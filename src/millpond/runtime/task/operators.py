@@ -14,6 +14,7 @@ from typing import Any
 from millpond.common.time import MAX_TIMESTAMP
 from millpond.common.typeinfo import to_type_info
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
+from millpond.datastream.bundle_functions import BundleMapFunction
 from millpond.datastream.functions import Function
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.state import ReducingStateDescriptor, StateKind
@@ -144,9 +145,14 @@ class MapOperator(Operator):
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
         self._map = _method(plan.function, "map")
+        is_for_many = isinstance(plan.function, BundleMapFunction)
+        self._map_many = plan.function.map_many if is_for_many else None
 
     def process(self, bundle: Bundle) -> None:
         values = bundle.open_values()
+        if self._map_many is not None:
+            self.emit(bundle.with_values(self.checked(self._all(self._map_many, values))))
+            return
         results: list[Any] = []
         try:
             first = self._map(values[0])
@@ -159,6 +165,16 @@ class MapOperator(Operator):
         except Exception as problem:
             raise self.failed(problem, "map", values[len(results)]) from None
         self.emit(bundle.with_values(self.checked(results)))
+
+    def _all(self, map_many: Callable[[list[Any]], list[Any]], values: list[Any]) -> list[Any]:
+        try:
+            results = list(map_many(values))
+        except Exception as problem:
+            raise self.failed(problem, "map_many", values[0]) from None
+        if len(results) != len(values):
+            wrong = ValueError(f"map_many gave {len(results)} results for {len(values)} values")
+            raise self.failed(wrong, "map_many", None)
+        return list(map(freeze, results))
 
     @staticmethod
     def _extend_with_mutable(results: list[Any], first: Any, rest: Iterable[Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 import pyarrow
 
-from millpond.common.types import Row
+from millpond.common.types import Row, named_row
 from millpond.runtime.task.columns import Numbers, concatenate, take_list
 
 Values = Any  # list[Any] | pyarrow.RecordBatch; timestamps: list[int | None] | Numbers
@@ -49,9 +49,9 @@ def as_list(values: Values) -> list[Any]:
         return values
     if isinstance(values, numpy.ndarray):
         return list(values.tolist())
-    template = Row(*values.schema.names)
+    names = list(values.schema.names)
     columns = [column.to_pylist() for column in values.columns]
-    return [template(*fields) for fields in zip(*columns, strict=True)]
+    return [named_row(names, list(fields)) for fields in zip(*columns, strict=True)]
 
 
 def as_columns(values: Values, names: list[str] | None = None) -> pyarrow.RecordBatch:

@@ -11,6 +11,7 @@ from millpond.datastream.functions import Function, SinkContext
 from millpond.plan.graph import ExchangeKind, OperatorKind, SinkKind
 from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
 from millpond.runtime.task import codec
+from millpond.runtime.task.bundle import Bundle
 from millpond.runtime.task.codec import BlobKind
 from millpond.runtime.task.context import TaskClock, TaskRuntimeContext
 from millpond.runtime.task.frames import Frame, Row, decode_frame, merge, meta_row
@@ -18,6 +19,7 @@ from millpond.runtime.task.key_groups import default_max_parallelism
 from millpond.runtime.task.labels import split_label
 from millpond.runtime.task.metric_group import TaskMetrics
 from millpond.runtime.task.operators import user_error
+from millpond.runtime.task.record_columns import is_columns
 from millpond.runtime.task.work_meter import Surroundings, WorkMeter
 
 _ON_WORKERS = (SinkKind.FUNCTION, SinkKind.TWO_PHASE)
@@ -127,7 +129,7 @@ class SinkHost:
                 writers.append(writer)
             write = writer.write if writer is not None else sink.function.invoke
             bundle = merge(frames, lambda frame: 0)
-            if bundle is not None and not (writer and writer.write_many(bundle.open_values())):
+            if bundle is not None and not (writer and _write_many(writer, bundle)):
                 for value, timestamp, watermark in zip(  # noqa: B905 (some are endless)
                     bundle.open_values(), bundle.each_timestamp(), bundle.each_watermark()
                 ):
@@ -161,6 +163,12 @@ class SinkHost:
             if isinstance(sink.function, Function):
                 sink.function.close()
         self._opened.clear()
+
+
+def _write_many(writer: SinkWriter, bundle: Bundle) -> bool:
+    if writer.takes_columns and is_columns(bundle.values):
+        return writer.write_many(bundle.values)
+    return writer.write_many(bundle.open_values())
 
 
 def _as_operator(sink: SinkPlan) -> OperatorPlan:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import cycle
 from operator import itemgetter
+from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy
@@ -20,11 +21,19 @@ from millpond.runtime.task.codec import Frozen, thaw
 if TYPE_CHECKING:
     from millpond.runtime.task.router import Router
 
-_SAMPLE = 128
+_SAMPLE = 32  # keys; one that matters to the job dominates its key group
+_SAMPLE_EVERY = 200  # records of a key group
 _HOTTEST = 3
 _KEY_TEXT = 80
-# Multiples of the golden ratio: as even as steps of equal size, and never in step with a pattern of keys.
-_FRACTIONS = numpy.arange(_SAMPLE) * 0.6180339887498949 % 1.0
+# Where to look: one place in each of so many equal parts, by chance, so that it is never in step with a
+# pattern of keys; and not always the same places.
+_chance = Random(7)
+_places = cycle(
+    [
+        numpy.array([(part + _chance.random()) / _SAMPLE for part in range(_SAMPLE)])
+        for _ in range(16)
+    ]
+)
 _times = itemgetter(0)
 
 
@@ -65,6 +74,7 @@ class WorkMeter:
         self.memory_share = surroundings.memory_share
         self.machine = surroundings.machine
         self._untold_ns: dict[tuple[int, int], int] = {}
+        self.unseen: dict[tuple[int, int], int] = {}  # records since the keys were looked at
 
     def begin(self, task: int, subtask: int) -> Pass:
         return Pass(self, task, subtask)
@@ -101,9 +111,16 @@ class Pass:
         self._since_ns = self._meter.clock_ns()
 
     def take_keys(self, key_group: int, keys: list[Any], keyed_count: int) -> None:
-        """The keys of all records of a key group. If fewer have one, None among them is no key."""
+        """The keys of all records of a key group. If fewer have one, None among them is no key. When many
+        batches are small, some stand for all."""
         self._keyed = (key_group, keyed_count)
-        self._hottest = hottest(keys, none_is_a_key=keyed_count == len(keys))
+        unseen = self._meter.unseen
+        before = unseen.get((self._task, key_group))
+        count = keyed_count + (before or 0)
+        is_due = before is None or count >= _SAMPLE_EVERY
+        unseen[self._task, key_group] = 0 if is_due else count
+        if is_due:
+            self._hottest = hottest(keys, count, none_is_a_key=keyed_count == len(keys))
 
     def end(self, router: Router, meta: dict[str, Any]) -> None:
         """Put the counts into the pass's message, unless it has none, and no record came or went."""
@@ -129,28 +146,25 @@ class Pass:
         )
 
 
-def hottest(keys: list[Any], none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
-    """The most frequent keys of a key group, as text, with how often they came: estimated from a sample if
-    there are many. A key that the sample has once only says nothing, and is left out."""
-    if not keys:
-        return ()
-    count = len(keys)
+def hottest(keys: list[Any], count: int, none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
+    """The most frequent keys of a key group, as text, with how often they came in `count` records: estimated
+    from a sample. Where there are more than a few, a key that came once says nothing, and is left out."""
     sample = keys
-    if count > _SAMPLE:
-        sample = [keys[i] for i in (_FRACTIONS * count).astype(numpy.int64).tolist()]
-    if Frozen in set(map(type, sample)):
-        # By their bytes: to compare two of them would mean to read both.
-        frozen = {key.data: key for key in sample if type(key) is Frozen}
-        sample = [frozen[key.data] if type(key) is Frozen else key for key in sample]
+    if len(keys) > _SAMPLE:
+        sample = [keys[i] for i in (next(_places) * len(keys)).astype(numpy.int64).tolist()]
+    if sample and type(sample[0]) is Frozen:
+        # The same object for the same bytes: to compare two of them would mean to read both.
+        same: dict[bytes, Any] = {}
+        sample = [same.setdefault(key.data, key) if type(key) is Frozen else key for key in sample]
     counts = Counter(sample)
+    least = 1 if len(keys) <= _HOTTEST else 2
+    if least == 2 and len(counts) == len(sample):
+        return ()
     if not none_is_a_key:
         counts.pop(None, None)
-    found = [(times, key) for key, times in counts.items() if times > 1]
+    found = [(times, key) for key, times in counts.items() if times >= least]
     found.sort(key=_times, reverse=True)
-    if count <= _SAMPLE and len(found) < _HOTTEST:
-        once = ((1, key) for key, times in counts.items() if times == 1)
-        found += islice(once, _HOTTEST - len(found))
-    scale = count / len(sample)
+    scale = count / max(1, sum(counts.values()))
     return tuple((key_text(thaw(key)), round(times * scale)) for times, key in found[:_HOTTEST])
 
 

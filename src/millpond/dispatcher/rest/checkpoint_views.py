@@ -1,0 +1,128 @@
+"""Checkpoints and savepoints of job reports, as the JSON that Flink's clients know."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+Report = dict[str, Any]
+Json = dict[str, Any]
+
+
+def checkpoints(report: Report) -> Json:
+    history = [checkpoint(own, report) for own in reversed(report["checkpoints"]["history"])]
+    ordinary = [own for own in history if not own["is_savepoint"]]
+    saved = [own for own in history if own["is_savepoint"]]
+    return {
+        "counts": report["checkpoints"]["counts"],
+        "summary": {
+            "checkpointed_size": _summary([own["checkpointed_size"] for own in history]),
+            "state_size": _summary([own["state_size"] for own in history]),
+            "end_to_end_duration": _summary([own["end_to_end_duration"] for own in history]),
+            "alignment_buffered": _summary([0 for _ in history]),
+            "processed_data": _summary([0 for _ in history]),
+            "persisted_data": _summary([0 for _ in history]),
+        },
+        "latest": {
+            "completed": ordinary[0] if ordinary else None,
+            "savepoint": saved[0] if saved else None,
+            "failed": None,
+            "restored": None,
+        },
+        "history": history,
+    }
+
+
+def checkpoint(own: Json, report: Report) -> Json:
+    subtasks = sum(vertex["parallelism"] for vertex in report["vertices"])
+    kind = "SAVEPOINT" if own["is_savepoint"] else "CHECKPOINT"
+    return {
+        "className": "completed",
+        "id": own["id"],
+        "status": "COMPLETED",
+        "is_savepoint": own["is_savepoint"],
+        "savepointFormat": "CANONICAL" if own["is_savepoint"] else None,
+        "trigger_timestamp": own["started_ms"],
+        "latest_ack_timestamp": own["started_ms"] + own["duration_ms"],
+        "checkpointed_size": own["bytes_written"],
+        "state_size": own["bytes_full"],
+        "end_to_end_duration": own["duration_ms"],
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": subtasks,
+        "num_acknowledged_subtasks": subtasks,
+        "checkpoint_type": kind,
+        "tasks": {},
+        "external_path": report["folder"],
+        "discarded": False,
+    }
+
+
+def _summary(values: list[int]) -> Json:
+    ordered = sorted(values)
+
+    def percentile(share: float) -> float:
+        if not ordered:
+            return 0.0
+        return float(ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)])
+
+    return {
+        "min": ordered[0] if ordered else 0,
+        "max": ordered[-1] if ordered else 0,
+        "avg": sum(ordered) // len(ordered) if ordered else 0,
+        "p50": percentile(0.5),
+        "p90": percentile(0.9),
+        "p95": percentile(0.95),
+        "p99": percentile(0.99),
+        "p999": percentile(0.999),
+    }
+
+
+def checkpoint_config(report: Report) -> Json:
+    settings = report["settings"]
+
+    def number(key: str, default: int) -> int:
+        text = str(settings.get(key, default))
+        return int(text) if text.isdigit() else default
+
+    retention = str(settings.get("execution.checkpointing.externalized-checkpoint-retention", ""))
+    return {
+        "mode": "exactly_once",
+        "interval": number("execution.checkpointing.interval", 0),
+        "timeout": number("execution.checkpointing.timeout", 0),
+        "min_pause": number("execution.checkpointing.min-pause", 0),
+        "max_concurrent": 1,
+        "externalization": {
+            "enabled": True,
+            "delete_on_cancellation": retention == "DELETE_ON_CANCELLATION",
+        },
+        "state_backend": settings.get("state.backend.type", "hashmap"),
+        "checkpoint_storage": "folder",
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": number(
+            "execution.checkpointing.tolerable-failed-checkpoints", 0
+        ),
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": True,
+        "state_changelog_enabled": True,
+        "changelog_storage": "spark",
+        "changelog_periodic_materialization_interval": 0,
+    }
+
+
+def trigger(answer: Json | None) -> Json:
+    """An asynchronous operation, as Flink tells of it."""
+    if answer is None:
+        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    if "error" in answer:
+        operation: Json = {
+            "failure-cause": {
+                "class": "millpond.errors.SavepointError",
+                "stack-trace": answer["error"],
+                "serialized-throwable": None,
+            }
+        }
+    else:
+        operation = {"location": answer["path"]} if "path" in answer else {}
+    return {"status": {"id": "COMPLETED"}, "operation": operation}

@@ -1,0 +1,42 @@
+"""A state of a savepoint as one Arrow table, whatever forms it is stored in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow
+
+from millpond.runtime.task.pickling import dumps
+from millpond.savepoint.state_tables import Schemas
+from millpond.state.schemas import Schema, codec_of, is_pickled
+
+_CANNOT = (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError)
+
+
+def decoded_table(forms: list[tuple[pyarrow.Table, Schemas]]) -> pyarrow.Table:
+    """Pickles become what Arrow makes of their values; those that it has no type for stay pickles."""
+    first, _ = forms[0]
+    columns = {}
+    for name in first.column_names:
+        parts = [(table.column(name), schemas.get(name, "int")) for table, schemas in forms]
+        columns[name] = _column(name, parts)
+    return pyarrow.table(columns)
+
+
+def is_plain(schemas: Schemas) -> bool:
+    """True if a file can be read as it is."""
+    return not any(map(is_pickled, schemas.values()))
+
+
+def _column(name: str, parts: list[tuple[Any, Schema]]) -> Any:
+    if is_plain({str(number): schema for number, (_, schema) in enumerate(parts)}):
+        tables = [pyarrow.table({name: column}) for column, _ in parts]
+        try:
+            return pyarrow.concat_tables(tables, promote_options="permissive").column(name)
+        except _CANNOT:
+            pass  # int and string, say
+    values = [value for column, schema in parts for value in codec_of(schema).values(column)]
+    try:
+        return pyarrow.array(values)
+    except (*_CANNOT, OverflowError):
+        return pyarrow.array(list(map(dumps, values)), pyarrow.binary())

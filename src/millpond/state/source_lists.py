@@ -1,0 +1,33 @@
+"""The lists of a source function, which has one subtask: on the driver."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.datastream.operator_state import CheckpointedFunction
+from millpond.runtime.task.operator_state import InitializationContext, SnapshotContext
+from millpond.state.key_group_state import KeyGroupState
+
+
+class SourceLists:
+    """`saved`: what `content` gave once; None: there is nothing from before."""
+
+    def __init__(self, function: CheckpointedFunction, source: str, saved: Any) -> None:
+        self._function = function
+        self._state = KeyGroupState(0)
+        self._state.where = f"state of source '{source}'"
+        self._is_restored = saved is not None
+        if saved is not None:
+            self._state.apply(saved)
+            self._state.commit()
+
+    def initialize(self) -> None:
+        context = InitializationContext(self._state, [], self._is_restored, [], {})
+        self._function.initialize_state(context)
+
+    def snapshot(self, epoch: int, time_ms: int) -> None:
+        self._function.snapshot_state(SnapshotContext(epoch, time_ms))
+        self._state.commit()
+
+    def content(self) -> Any:
+        return self._state.snapshot()
