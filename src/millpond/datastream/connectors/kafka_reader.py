@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -59,22 +60,20 @@ class PartitionReader:
         while self._fetched or self._end_offset < end:
             messages = list(self._fetched) or self._fetch()
             self._fetched.clear()
-            inside = [m for m in messages if m.error() is None and m.offset() < end]
+            told = [message for message in messages if message.error() is not None]
+            inside, beyond = _cut(messages, told, end)
             if inside:
                 yield inside
-            beyond = [m for m in messages if m.error() is None and m.offset() >= end]
-            self._note_end(messages)
+            self._note_end(told)
             self._fetched.extend(beyond)
             if beyond or (inside and inside[-1].offset() == end - 1):
                 break
         self._next_offset = end
 
-    def _note_end(self, messages: list[Any]) -> None:
+    def _note_end(self, told: list[Any]) -> None:
         """Records of transactions that were aborted take offsets, too: a range may end without a message."""
-        for message in messages:
+        for message in told:
             error = message.error()
-            if error is None:
-                continue
             if error.code() != client_module().KafkaError._PARTITION_EOF:
                 raise JobExecutionError(
                     f"Kafka at {self._servers}, topic '{self._topic}', partition {self._partition}: {error}."
@@ -93,3 +92,12 @@ class PartitionReader:
             found = self._consumer.consume(1, timeout=0.5)
             waited_s += 0.5
         return found
+
+
+def _cut(messages: list[Any], told: list[Any], end: int) -> tuple[list[Any], list[Any]]:
+    """Records before offset `end`, and those from there on. Offsets ascend. `told`: what is no record."""
+    if not told and messages[-1].offset() < end:
+        return messages, []
+    records = [message for message in messages if message.error() is None] if told else messages
+    place = bisect.bisect_left(records, end, key=lambda record: record.offset())
+    return records[:place], records[place:]
