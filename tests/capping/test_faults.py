@@ -29,8 +29,8 @@ SENT = 6000
 
 
 def run_with_faults(folder: Path, redis_server: RedisServer, seed: int, on_cluster: bool) -> None:
-    """Each kind of process is killed once, or twice; order and moments are of the seed. On a cluster only what
-    is other there: executors and their slots."""
+    """Each kind of process is killed once, or twice; order and moments are of the seed. On a cluster only
+    what is other there: executors and their slots."""
     if not on_cluster:
         _run(folder, redis_server, seed, None)
         return
