@@ -103,7 +103,9 @@ def _run(folder: Path, redis_server: RedisServer, seed: int, master: str | None)
     assert live.letters() == []
 
 
-@pytest.mark.parametrize(("seed", "on_cluster"), [(1, False), (2, True)])
+@pytest.mark.parametrize(
+    ("seed", "on_cluster"), [(1, False), pytest.param(2, True, marks=pytest.mark.soak)]
+)
 def test_nothing_is_lost_and_nothing_counted_twice(
     tmp_path: Path, redis_server: RedisServer, seed: int, on_cluster: bool
 ) -> None:

@@ -25,7 +25,12 @@ from tests.dispatcher.running import RunningDispatcher, dispatcher, eventually
 from tests.spark.standalone import standalone_cluster
 from tests.zookeeper_server import zookeeper_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.faults]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.cluster,
+    pytest.mark.faults,
+    pytest.mark.soak,
+]
 
 SESSION_TIMEOUT_MS = 3000
 PROGRAM = """

@@ -70,6 +70,7 @@ def test_job_and_savepoints_survive_kills(disturbed: Path, undisturbed: Path) ->
         SavepointReader(disturbed / "savepoints" / name).check()
 
 
+@pytest.mark.soak
 def test_start_from_a_savepoint_survives_kills(
     disturbed: Path, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.faults.job_run import JobRun, run_to_the_end
 from tests.faults.sinks_job import BATCHES, PART_BYTES, VALUES
 from tests.servers import KafkaServer, PostgresServer
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.soak]
 SEEDS = range(int(os.environ.get("MILLPOND_FAULT_SEEDS", "1")))
 SINKS = 4
 
