@@ -29,7 +29,8 @@ SENT = 6000
 
 
 def run_with_faults(folder: Path, redis_server: RedisServer, seed: int, on_cluster: bool) -> None:
-    """Each kind of process is killed once, or twice; order and moments are of the seed."""
+    """Each kind of process is killed once, or twice; order and moments are of the seed. On a cluster only
+    what is other there: executors and their slots."""
     if not on_cluster:
         _run(folder, redis_server, seed, None)
         return
@@ -55,7 +56,7 @@ def _run(folder: Path, redis_server: RedisServer, seed: int, master: str | None)
             some = records[begin : begin + 200]
             data = [(random.Random(begin + n).randrange(3), own) for n, own in enumerate(some)]
             kafka.send("views", [(part, json.dumps(own).encode()) for part, own in data])
-            no_more_faults.wait(0.15)
+            no_more_faults.wait(0.7)  # so that views come while processes die
 
     def restart_driver() -> None:
         live.kill()
@@ -70,10 +71,9 @@ def _run(folder: Path, redis_server: RedisServer, seed: int, master: str | None)
         kafka.kill()
         kafka.start()
 
-    faults: list[Callable[[], None]] = [
-        *(live.kill_slot, restart_driver, restart_redis, restart_broker),
-        *((live.kill_executor,) if master is not None else ()),
-    ]
+    faults: list[Callable[[], None]] = [live.kill_executor, live.kill_slot]
+    if master is None:
+        faults = [live.kill_slot, restart_driver, restart_redis, restart_broker]
     faults.append(chance.choice(faults))
     chance.shuffle(faults)
     sender = threading.Thread(target=send)
