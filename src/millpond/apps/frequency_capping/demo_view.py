@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 _BARS = " ▁▂▃▄▅▆▇█"
 _WARM_UP_S = 5.0  # views pile up while Spark starts
 _RECENT_S = 5.0
+_SMOOTH_S = 3.0
 
 
 @dataclass
@@ -75,7 +76,10 @@ def screen(seen: Seen, seconds: float) -> list[str]:
     if recent:
         latency = f"{percentile(recent, 0.5):,} ms (median), {percentile(recent, 0.99):,} ms (99 %)"
     bars = max(10, min(60, width - 38))
-    medians = [percentile(own.latencies_ms, 0.5) for own in seen.rows]
+    medians: list[int] = []
+    for own in seen.rows:  # between two batches nothing is new
+        last = medians[-1] if medians else 0
+        medians.append(percentile(own.latencies_ms, 0.5) if own.latencies_ms else last)
     counts = [own.capped for own in seen.rows]
     lines = [
         f"  {row.s:.0f} of {seconds:.0f} s",
@@ -115,6 +119,16 @@ def report(seen: Seen) -> str:
     return text
 
 
+def _rates(rows: list[Row], name: str) -> list[float]:
+    """How fast a count grew in the seconds before each row: looks come more often than batches."""
+    found = []
+    for row in rows:
+        first = next(own for own in rows if row.s - own.s <= _SMOOTH_S)
+        grown = getattr(row, name) - getattr(first, name)
+        found.append(grown / (row.s - first.s) if row.s > first.s else 0.0)
+    return found
+
+
 def draw(seen: Seen, path: str, title: str) -> str:
     """Returns what to tell about it."""
     try:
@@ -132,11 +146,8 @@ def draw(seen: Seen, path: str, title: str) -> str:
     above.fill_between(at, [row.capped for row in seen.rows], color="#c44", alpha=0.35)
     above.plot(at, [row.capped for row in seen.rows], color="#c44")
     above.set_ylabel("capped now")
-    pairs = list(zip(seen.rows, seen.rows[1:], strict=False))
-    for name, color in (("caps", "#c44"), ("uncaps", "#4a4")):
-        rates = [(getattr(b, name) - getattr(a, name)) / max(b.s - a.s, 0.001) for a, b in pairs]
-        label = "capped" if name == "caps" else "released"
-        middle.plot(at[1:], rates, color=color, label=label)
+    for name, color, label in (("caps", "#c44", "capped"), ("uncaps", "#4a4", "released")):
+        middle.plot(at, _rates(seen.rows, name), color=color, label=label)
     middle.set_ylabel("a second")
     middle.legend(loc="upper left", frameon=False)
     told = [row for row in seen.rows if row.latencies_ms]
