@@ -415,6 +415,8 @@ def test_who_asks_too_early_or_for_what_is_not_there_is_told_so(tmp_path: Path) 
     with pytest.raises(RetryLaterError, match="have not loaded their state yet"):
         locations.describe(folder, "counts")
     files.write_states(folder, 2, location(0).states)
+    with pytest.raises(RetryLaterError, match="have not loaded their state yet"):
+        locations.describe(folder, "counts")  # the next run has just begun
     files.write_location(folder, location(0))
     with pytest.raises(UnknownStateError, match="no queryable state 'x'; there are: counts"):
         locations.describe(folder, "x")

@@ -65,8 +65,8 @@ def _state(
         if name in location.states:
             return location.states[name]
     learned_in, known = files.read_states(job_folder)
-    if name in known and learned_in < generation:
-        return known[name]  # of the run before; this one has not opened the function yet
+    if name in known:
+        return known[name]  # the function will be opened again
     has_run = any((job_folder / "epochs").glob("*.epoch"))
     if learned_in == generation or (has_run and not files.has_queryable_state(job_folder)):
         there = ", ".join(sorted(known)) or "none"
