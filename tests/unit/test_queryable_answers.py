@@ -468,6 +468,18 @@ def test_driver_learns_the_states_from_its_slots(tmp_path: Path) -> None:
     assert files.read_states(tmp_path)[0] == 2
 
 
+def test_driver_does_not_forget_states_of_slots_that_have_not_opened_them_again(
+    tmp_path: Path,
+) -> None:
+    own, plan, _ = desk(job_folder(tmp_path))
+    both = {**location(0).states, "pairs": {**location(0).states["counts"], "state": "p"}}
+    files.write_location(tmp_path, location(0, states=both))
+    own.learn()
+    files.write_location(tmp_path, location(0, states={"pairs": both["pairs"]}))
+    own.learn()
+    assert set(files.read_states(tmp_path)[1]) == set(states_of(plan)) == {"counts", "pairs"}
+
+
 def test_driver_refuses_a_name_that_two_operators_have(tmp_path: Path) -> None:
     own, _, _ = desk(job_folder(tmp_path))
     files.write_location(tmp_path, location(0))

@@ -36,6 +36,7 @@ class QueryableDesk:
         self._generation = generation
         self._clock_s = clock_s
         self._seen_ns = 0  # the folder as it was when we learned from it
+        self._learned: dict[str, dict[str, Any]] = {}  # in this run
         self._wanted_s: float | None = None
         # Slots of earlier runs are gone: with a first batch those of this run load what they had.
         self._first_is_due = folder is not None and files.has_queryable_state(folder)
@@ -55,18 +56,19 @@ class QueryableDesk:
             files.write_committed(self._folder, self._generation, epoch)
 
     def learn(self) -> None:
-        """After a batch: take in what slots have said since."""
+        """After a batch: take in what slots have said since. What was known stays known: a slot that has
+        just come back has not opened all of its functions yet."""
         seen_ns = 0 if self._folder is None else files.folder_time_ns(self._folder)
         if self._folder is None or seen_ns == self._seen_ns:
             return
-        states: dict[str, dict[str, Any]] = {}
+        states = dict(self._learned)
         for location in files.read_locations(self._folder, self._generation):
             for name, state in location.states.items():
                 _check_same(name, states.setdefault(name, state), state)
         if not states:
             return
         files.write_states(self._folder, self._generation, states)
-        self._plan.settings[_STATES] = states
+        self._plan.settings[_STATES] = self._learned = states
         self._seen_ns = seen_ns
 
     def wants_batch(self) -> bool:
