@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from bench.generated import GeneratedSource
 from millpond.common import Configuration, Types, WatermarkStrategy
 from millpond.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
@@ -105,14 +107,16 @@ async def ask(folder: Path, rate: int, seconds: float) -> dict[str, Any]:
             except Exception as problem:
                 failures.append(repr(problem))
 
-        tasks = []
+        under_way: set[asyncio.Task[None]] = set()  # a list of all would be walked through by the collector
         for number in range(int(rate * seconds)):
             due_s = begin_s + number / rate
             wait_s = due_s - time.perf_counter()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-            tasks.append(asyncio.ensure_future(one(chance.randrange(KEYS), due_s)))
-        await asyncio.gather(*tasks)
+            task = asyncio.ensure_future(one(chance.randrange(KEYS), due_s))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+        await asyncio.gather(*under_way)
     latencies.sort()
     at = {
         share: latencies[int(share * (len(latencies) - 1))] * 1000 for share in (0.5, 0.9, 0.99, 1)
@@ -145,4 +149,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(ask(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))))
+    # uvloop: whoever asks that often has it, and it leaves more of the two cores to the job.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        found = runner.run(ask(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+    print(json.dumps(found))

@@ -74,11 +74,16 @@ def job_sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return sessions
 
 
-@pytest.fixture(params=["on", "off"], ids=["slots", "no-slots"])
+@pytest.fixture(
+    params=[
+        pytest.param("on", id="slots"),
+        pytest.param("off", id="no-slots", marks=pytest.mark.soak),
+    ]
+)
 def spark_environment(
     request: pytest.FixtureRequest, spark_settings: dict[str, Any]
 ) -> MakeEnvironment:
-    """Makes environments. What uses this runs with slots and without."""
+    """Makes environments. What uses this runs with slots and, in bin/soak, without."""
 
     def make(**settings: Any) -> StreamExecutionEnvironment:
         named = {key.replace("__", ".").replace("_", "-"): v for key, v in settings.items()}

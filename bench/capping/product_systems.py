@@ -25,7 +25,7 @@ _JEDIS = (
     "com.google.code.gson:gson:2.13.1",
     "org.json:json:20250517",
 )
-_REDIS_FOR_PYTHON = "redis==6.4.0"
+_REDIS_FOR_PYTHON = "redis==5.3.1"  # as Beam wants it
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Pair(JoinFunction):
         return (first[0], first[1], second[1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(RECORDS, RECORDS, st.sampled_from([1, 3, 1000]))
 def test_window_join_gives_all_pairs_of_a_window(
     first: list[Any], second: list[Any], batch_records: int
@@ -84,7 +84,7 @@ class Show(ProcessJoinFunction):
         yield (left[0], left[1], right[1], ctx.get_timestamp())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     RECORDS,
     RECORDS,

@@ -48,6 +48,7 @@ def plan_faults(folder: Path, seed: int, slots: str) -> list[str]:
     return [f"{point} at visit {visit}" for point, visit in planned]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_result_is_that_of_an_undisturbed_run(seed: int, tmp_path: Path, undisturbed: Path) -> None:
     slots = "off" if seed % 4 == 3 else "on"
@@ -60,7 +61,9 @@ def test_result_is_that_of_an_undisturbed_run(seed: int, tmp_path: Path, undistu
     assert in_order_of_keys(tmp_path) == in_order_of_keys(undisturbed), planned
 
 
-@pytest.mark.parametrize("where", ["slots and workers", "driver"])
+@pytest.mark.parametrize(
+    "where", ["slots and workers", pytest.param("driver", marks=pytest.mark.soak)]
+)
 def test_kill_at_each_step_of_the_commit(where: str, tmp_path: Path, undisturbed: Path) -> None:
     """One kill at every point there is, in different batches of one job."""
     (tmp_path / "faults").mkdir()

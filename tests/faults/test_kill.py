@@ -29,6 +29,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]
     return result
 
 
+@pytest.mark.soak
 def test_killed_worker_while_reading(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
     run = JobRun(tmp_path, kill_worker=True)
     assert run.finish() == 0, run.output
@@ -48,6 +49,7 @@ def test_driver_killed_at_any_moment(tmp_path: Path, undisturbed: dict[str, list
     assert not (tmp_path / "checkpoints" / "capping").exists()
 
 
+@pytest.mark.soak
 def test_hung_slot_is_replaced(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
     """A process that is stopped answers no more; the job goes on with another one."""
     run = JobRun(
@@ -62,7 +64,7 @@ def test_hung_slot_is_replaced(tmp_path: Path, undisturbed: dict[str, list[str]]
     assert delivered(tmp_path) == undisturbed
 
 
-@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("backend", [pytest.param("hashmap", marks=pytest.mark.soak), "rocksdb"])
 def test_slots_killed_between_batches(
     backend: str, tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:
@@ -93,6 +95,7 @@ def test_second_driver_is_refused_and_the_first_is_not_disturbed(
     assert delivered(tmp_path) == undisturbed
 
 
+@pytest.mark.soak
 def test_full_disk_is_a_clear_error_and_nothing_is_lost(
     tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:

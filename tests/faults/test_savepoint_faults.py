@@ -12,7 +12,7 @@ from millpond.savepoint.reader import SavepointReader
 from tests.conftest import delivered_lines
 from tests.faults.job_run import OUTPUTS, JobRun, delivered, run_to_the_end
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.soak]
 LABELS = 3 * 128  # three keyed stages
 
 
@@ -70,7 +70,6 @@ def test_job_and_savepoints_survive_kills(disturbed: Path, undisturbed: Path) ->
         SavepointReader(disturbed / "savepoints" / name).check()
 
 
-@pytest.mark.soak
 def test_start_from_a_savepoint_survives_kills(
     disturbed: Path, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ class Job:
         self.folder = folder
         (folder / "run").write_text("1 running")
         self.settings = SlotSettings(
-            f"job in {folder}", "run-1", 1, str(folder / "run"), 1, 0, 5.0, 60.0
+            f"job in {folder}", "run-1", 1, str(folder / "run"), 1, 0, 20.0, 60.0
         )
         self.stores: dict[int, MemoryLogStore] = {}
         self.attempt = 0
@@ -241,21 +241,21 @@ def test_failing_function_names_operator_and_record_and_the_slot_lives_on(job: J
 
 
 def test_hung_slot_is_killed_and_replaced(job: Job) -> None:
-    job.settings = replace(job.settings, hang_timeout_s=2.0)
     relay = job.relay()
     job.run(relay, ["a"])
+    relay.close()
+    relay = job.relay(hang_timeout_s=2.0)
     with pytest.raises(SlotError, match="gave no sign of life for 2 s and was killed"):
         job.run(relay, ["stop"])
     assert job.run(job.relay(), ["a"]) == [("a", 2)]
 
 
 def test_slot_that_hangs_between_batches_is_replaced(job: Job) -> None:
-    job.settings = replace(job.settings, hang_timeout_s=2.0)
     relay = job.relay()
     job.run(relay, ["a"])
     relay.close()
     os.kill(pid_of(job), signal.SIGSTOP)
-    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    assert job.run(job.relay(hang_timeout_s=5.0), ["a"]) == [("a", 2)]
 
 
 def test_function_that_never_ends_does_not_keep_the_slot_of_an_ended_job(

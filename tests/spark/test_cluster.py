@@ -13,7 +13,7 @@ from tests.programs.catalogue import PROGRAMS
 from tests.programs.test_direct import in_any_order
 from tests.spark.standalone import standalone_cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]
 
 
 EVERY = (

@@ -16,11 +16,19 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("parallelism", "batch_records", "slots"),
-    [(1, 1000, "on"), (4, 1000, "on"), (2, 4, "on"), (2, 4, "off")],
-)
-@pytest.mark.parametrize("name", PROGRAMS)
+WAYS = [(2, 4, "on"), (4, 1000, "on"), (1, 1000, "on"), (2, 4, "off")]
+
+
+def cases() -> list[Any]:
+    """Each program in one way, in turn, and in all others in bin/soak."""
+    return [
+        pytest.param(name, *way, marks=[] if number % len(WAYS) == place else [pytest.mark.soak])
+        for number, name in enumerate(PROGRAMS)
+        for place, way in enumerate(WAYS)
+    ]
+
+
+@pytest.mark.parametrize(("name", "parallelism", "batch_records", "slots"), cases())
 def test_program_gives_its_result_on_spark(
     name: str,
     parallelism: int,

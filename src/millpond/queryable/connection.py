@@ -1,4 +1,9 @@
-"""A connection of a client to the server of a slot: many requests under way at once."""
+"""A connection of a client to the server of a slot: many look-ups under way at once.
+
+While answers are on their way, look-ups wait, and then go out in one message. So whoever asks seldom gets
+answers at once; and if there is much to ask, or the machine is busy, messages become larger and fewer: a
+message costs both sides more than a key.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +17,44 @@ from millpond.queryable.protocol import (
     Decoder,
     MessageKind,
     ProtocolError,
+    Status,
     encode,
 )
+
+_KEYS_TOGETHER = 100
+_MESSAGES_UNDER_WAY = 2
 
 
 class Disconnected(Exception):
     """The server is gone, or refused us. Somebody else may have its place."""
 
 
+class _Question:
+    """The content of GET, and who waits for that of ANSWER."""
+
+    __slots__ = ("answer", "content", "number")
+
+    def __init__(self, content: dict[str, Any], answer: asyncio.Future[dict[str, Any]]) -> None:
+        self.content = content
+        self.answer = answer
+        self.number = 0  # of the message it has gone out with
+
+    @property
+    def keys(self) -> list[Any]:
+        return self.content["keys"]  # type: ignore[no-any-return]
+
+    def fail(self, problem: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(problem)
+
+
 class SlotConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self._decoder = Decoder(MAX_ANSWER_BYTES)
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._welcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unsent: list[_Question] = []
+        self._waiting: dict[int, list[_Question]] = {}  # by the number of their message
         self._transport: asyncio.Transport | None = None
         self._end: Disconnected | None = None
 
@@ -37,7 +67,8 @@ class SlotConnection(asyncio.Protocol):
                     SlotConnection, address["host"], address["port"]
                 )
                 try:
-                    await connection._ask(MessageKind.HELLO, {"token": address["token"]})
+                    connection._say_hello(address["token"])
+                    await connection._welcome
                 except BaseException:
                     connection.close()
                     raise
@@ -51,29 +82,98 @@ class SlotConnection(asyncio.Protocol):
         return self._end is None
 
     async def get(self, content: dict[str, Any]) -> dict[str, Any]:
-        """The content of the answer to GET. Disconnected if there will be none."""
-        answer = await self._ask(MessageKind.GET, content)
-        if not isinstance(answer, dict) or not isinstance(answer.get("results"), list):
-            raise Disconnected("the server sent something that is no answer")
-        return answer
-
-    async def _ask(self, kind: MessageKind, content: Any) -> Any:
+        """The content of the answer to GET. Disconnected if there will be none, ValueError if it cannot be
+        asked."""
         if self._end is not None:
             raise self._end
-        assert self._transport is not None
-        number = next(self._numbers) & 0xFFFFFFFF
-        data = encode(kind, number, content)
-        if len(data) > MAX_REQUEST_BYTES:
-            raise ValueError(
-                f"a look-up of {len(data)} bytes; at most {MAX_REQUEST_BYTES} can be sent"
-            )
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        self._transport.write(data)
+        loop = asyncio.get_running_loop()
+        question = _Question(content, loop.create_future())
+        if not self._unsent:
+            loop.call_soon(self._send_unsent)
+        self._unsent.append(question)
         try:
-            return await answer
-        finally:
-            self._waiting.pop(number, None)
+            return await question.answer
+        except asyncio.CancelledError:
+            together = self._waiting.get(question.number, [])
+            if all(own.answer.done() for own in together):
+                self._waiting.pop(question.number, None)
+                self._send_unsent()
+            raise
+
+    def _say_hello(self, token: str) -> None:
+        assert self._transport is not None
+        self._transport.write(encode(MessageKind.HELLO, 0, {"token": token}))
+
+    def _send_unsent(self) -> None:
+        """If it is time. It is called again with every answer."""
+        if len(self._waiting) >= _MESSAGES_UNDER_WAY:
+            return
+        questions = [own for own in self._unsent if not own.answer.done()]
+        self._unsent = []
+        if len(questions) == 1:
+            self._send(questions)
+            return
+        alike: dict[tuple[str, str], list[_Question]] = {}
+        for question in questions:
+            entry = repr(question.content["entry"]) if "entry" in question.content else ""
+            together = alike.setdefault((question.content["state"], entry), [])
+            together.append(question)
+            if sum(len(own.keys) for own in together) >= _KEYS_TOGETHER:
+                self._send(together)
+                together.clear()
+        for together in alike.values():
+            if together:
+                self._send(together)
+
+    def _send(self, questions: list[_Question]) -> None:
+        """In one message."""
+        if self._end is not None:
+            for question in questions:
+                question.fail(self._end)
+            return
+        content = questions[0].content
+        if len(questions) > 1:
+            content = {**content, "keys": [key for own in questions for key in own.keys]}
+        number = next(self._numbers) & 0xFFFFFFFF
+        try:
+            data = encode(MessageKind.GET, number, content)
+            if len(data) > MAX_REQUEST_BYTES:
+                raise ValueError(
+                    f"a look-up of {len(data)} bytes; at most {MAX_REQUEST_BYTES} can be sent"
+                )
+        except ValueError as problem:
+            self._send_apart(questions, problem)
+            return
+        self._waiting[number] = list(questions)
+        for question in questions:
+            question.number = number
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def _send_apart(self, questions: list[_Question], problem: Exception) -> None:
+        """They do not go together, or the only one does not go at all."""
+        if len(questions) == 1:
+            questions[0].fail(problem)
+            return
+        for question in questions:
+            self._send([question])
+
+    def _take(self, questions: list[_Question], content: Any) -> None:
+        """The answer to what was asked in one message."""
+        results = content.get("results") if isinstance(content, dict) else None
+        if not isinstance(results, list) or len(results) != sum(len(own.keys) for own in questions):
+            raise ProtocolError("the server sent something that is no answer")
+        if len(questions) > 1 and any(own[0] == Status.FAILED for own in results):
+            # Perhaps only because it was too much at once.
+            for question in questions:
+                self._send([question])
+            return
+        begin = 0
+        for question in questions:
+            end = begin + len(question.keys)
+            if not question.answer.done():
+                question.answer.set_result({**content, "results": results[begin:end]})
+            begin = end
 
     def close(self) -> None:
         self._finish(Disconnected("the connection was closed"))
@@ -89,9 +189,15 @@ class SlotConnection(asyncio.Protocol):
             while (message := self._decoder.next()) is not None:
                 if message.kind is MessageKind.REFUSED:
                     raise ProtocolError(f"the server refused: {message.content.get('reason')}")
-                waiting = self._waiting.pop(message.number, None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(message.content)
+                if message.kind is MessageKind.WELCOME:
+                    if not self._welcome.done():
+                        self._welcome.set_result(None)
+                    continue
+                questions = self._waiting.get(message.number)
+                if questions is not None:
+                    self._take(questions, message.content)
+                    self._waiting.pop(message.number, None)
+            self._send_unsent()
         except ProtocolError as problem:
             self._finish(Disconnected(str(problem)))
 
@@ -103,6 +209,7 @@ class SlotConnection(asyncio.Protocol):
             self._end = end
             if self._transport is not None:
                 self._transport.close()
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(end)
+        if not self._welcome.done():
+            self._welcome.set_exception(end)
+        for question in itertools.chain(self._unsent, *self._waiting.values()):
+            question.fail(end)

@@ -151,23 +151,23 @@ class CommittedEpoch:
         self._path = job_folder / "committed"
         self._generation = generation
         self._seen: tuple[int, int] | None = None  # which file was read
-        self._epoch = -1
+        self.epoch = -1  # as of the last look; -1 if nothing is known
         self.is_outdated = False  # a newer run has committed something
 
     def read(self) -> int:
-        """-1 if nothing is known. Costs one look at the file system unless there is a new one."""
+        """Look again. Costs one look at the file system unless there is a new one."""
         try:
             status = os.stat(self._path)
             seen = (status.st_ino, status.st_mtime_ns)
             if seen != self._seen:
                 generation, epoch = map(int, self._path.read_text(encoding="ascii").split())
                 if generation == self._generation:
-                    self._epoch = max(self._epoch, epoch)
+                    self.epoch = max(self.epoch, epoch)
                 self.is_outdated = generation > self._generation
                 self._seen = seen
         except (OSError, ValueError):
             pass  # a shared folder that is away for a moment; what was known still holds
-        return self._epoch
+        return self.epoch
 
 
 def want_batch(job_folder: Path) -> None:

@@ -30,6 +30,7 @@ MAX_HELLO_BYTES = 1 << 10
 MAX_REQUEST_BYTES = 1 << 20
 MAX_ANSWER_BYTES = 64 << 20
 MAX_KEYS = 10_000  # in one request
+_to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class MessageKind(IntEnum):
@@ -60,7 +61,7 @@ class Message(NamedTuple):
 
 
 def encode(kind: MessageKind, number: int, content: Any) -> bytes:
-    payload = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
+    payload = _to_json(content).encode()
     return _HEADER.pack(len(payload) + _AFTER_LENGTH, MAGIC, VERSION, kind, number) + payload
 
 

@@ -1,8 +1,11 @@
 """The server of a slot that answers look-ups: one thread, any number of connections.
 
 It reads state while the slot's main thread works (`state_views.py` says why that is right), and needs the
-interpreter for some tens of microseconds per key. Connections begin with the token that is written, for
-those who may read the job folder, beside the address (`files.py`).
+interpreter for some tens of microseconds per key. Each system call gives the interpreter away, and the main
+thread gives it back only after the switch interval: so there are four of them per round (wait, receive, look
+which batch is committed, send), however many questions have come meanwhile, and none per question.
+Connections begin with the token that is written, for those who may read the job folder, beside the address
+(`files.py`).
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from millpond.queryable.protocol import (
 )
 from millpond.runtime.task.state_views import StateViews
 
-_SWITCH_INTERVAL_S = 0.001
+_SWITCH_INTERVAL_S = 0.0002
 _PAUSE_S = 0.0005
 _HELLO_S = 5.0  # so long a connection may wait before it says who it is
 _TICK_S = 1.0
@@ -79,9 +82,9 @@ class StateServer:
             views,
             settings.partition,
             settings.partitions,
-            self._committed.read,
+            lambda: self._committed.epoch,
             lambda: time.time_ns() // 1_000_000,
-            lambda: time.sleep(_PAUSE_S),
+            self._pause,
             self._want_batch,
         )
         self._selector = selectors.DefaultSelector()
@@ -141,6 +144,10 @@ class StateServer:
         except OSError:
             return True  # a shared folder that is away for a moment
 
+    def _pause(self) -> None:
+        time.sleep(_PAUSE_S)
+        self._committed.read()
+
     def _want_batch(self) -> None:
         now_s = time.monotonic()
         if now_s - self._wanted_s > _WANTED_EVERY_S:
@@ -152,11 +159,16 @@ class StateServer:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                asking: list[_Connection] = []
                 for key, events in self._selector.select(_TICK_S):
                     if key.fileobj is self._listener:
                         self._accept()
-                    elif isinstance(key.data, _Connection):
-                        self._serve(key.data, events)
+                    elif isinstance(key.data, _Connection) and self._receive(key.data, events):
+                        asking.append(key.data)
+                if asking:
+                    self._committed.read()  # after the questions were asked, once for all of them
+                for connection in asking:
+                    self._serve(connection)
                 self._close_strangers()
         except Exception:  # the slot goes on; look-ups end
             traceback.print_exc()
@@ -193,17 +205,25 @@ class StateServer:
             self._selector.unregister(connection.socket)
         connection.socket.close()
 
-    def _serve(self, connection: _Connection, events: int) -> None:
+    def _receive(self, connection: _Connection, events: int) -> bool:
+        """True if there is something to do for it."""
+        if not events & selectors.EVENT_READ:
+            return True
         try:
-            if events & selectors.EVENT_READ:
-                data = connection.socket.recv(_RECEIVED_AT_ONCE)
-                if not data:
-                    self._close(connection)
-                    return
-                connection.decoder.feed(data)
-            self._work(connection)
+            data = connection.socket.recv(_RECEIVED_AT_ONCE)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._close(connection)
+            return False
+        connection.decoder.feed(data)
+        return True
+
+    def _serve(self, connection: _Connection) -> None:
+        try:
+            self._work(connection)
         except OSError:
             self._close(connection)
         except (ProtocolError, ValueError) as problem:
