@@ -107,7 +107,9 @@ async def ask(folder: Path, rate: int, seconds: float) -> dict[str, Any]:
             except Exception as problem:
                 failures.append(repr(problem))
 
-        under_way: set[asyncio.Task[None]] = set()  # a list of all would be walked through by the collector
+        under_way: set[asyncio.Task[None]] = (
+            set()
+        )  # a list of all would be walked through by the collector
         for number in range(int(rate * seconds)):
             due_s = begin_s + number / rate
             wait_s = due_s - time.perf_counter()

@@ -89,6 +89,7 @@ def _serve(parsed: argparse.Namespace) -> int:
             host=parsed.host,
             port=parsed.port,
             access_log=False,
+            proxy_headers=False,  # nobody is asked who they are
             log_level="warning",
         )
         return 0
@@ -100,6 +101,7 @@ def _serve(parsed: argparse.Namespace) -> int:
         port=parsed.port,
         workers=parsed.workers,
         access_log=False,
+        proxy_headers=False,
         log_level="warning",
     )
     return 0
