@@ -6,6 +6,7 @@ bin/bench product            the frequency-capping app, Kafka in and Redis out, 
 bin/bench windows            tumbling, sliding and session windows beside Flink in Java and plain Spark
 bin/bench state              state larger than memory: speed beside Flink's RocksDB, checkpoints, restore
 bin/bench latency            from source to sink at a fixed rate
+bin/bench kafka              a topic is read: Spark's connector beside librdkafka
 bin/bench lookup             the look-up service of frequency capping at a fixed rate
 bin/bench queryable          look-ups of queryable state at a fixed rate while a job runs
 bin/bench state-size         cost of a batch against the size of the state
@@ -37,6 +38,7 @@ def main() -> None:
             "product",
             "windows",
             "latency",
+            "kafka",
             "lookup",
             "queryable",
             "state",
@@ -78,6 +80,12 @@ def main() -> None:
             sizes = windows.measure_sizes(options.views, options.users, options.repeat, folder)
             report.save("window-sizes", sizes, folder)
             print(f"{windows.sizes_table(sizes)}\n")
+    elif options.what == "kafka":
+        from bench import kafka_reading
+
+        results = kafka_reading.measure(options.views, options.repeat, folder / "workshop")
+        report.save("kafka", results, folder)
+        print(f"{report.machine()}\n\n{kafka_reading.table(results)}")
     elif options.what == "lookup":
         from bench import lookup
 

@@ -45,7 +45,11 @@ class CountPerKey(KeyedProcessFunction):
 
 
 def measure() -> dict[str, Any]:
-    folder = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as folder:
+        return _measure(Path(folder))
+
+
+def _measure(folder: Path) -> dict[str, Any]:
     settings = {
         "millpond.master": "local[2]",
         "parallelism.default": 2,

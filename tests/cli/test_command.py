@@ -121,8 +121,8 @@ def test_application_gets_what_the_command_line_says(
     """(O4)"""
     seen = []
 
-    def run_application(*arguments: object) -> int:
-        seen.append(arguments)
+    def run_application(*arguments: object, **rest: object) -> int:
+        seen.append((*arguments, rest))
         return 1
 
     monkeypatch.setattr(application, "_runner", lambda: run_application)
@@ -131,10 +131,32 @@ def test_application_gets_what_the_command_line_says(
     )
     assert code == 1
     assert millpond("run-application", str(program))[0] == 1
+    token = program.with_name("token")
+    token.write_text("secret\n")
+    safe = ("--rest-port", "0", "--rest-token-file", str(token))
+    assert millpond("run-application", *safe, str(program))[0] == 1
+    rest = {"host": "127.0.0.1", "port": 0, "token": None, "tls_cert": None, "tls_key": None}
+    folder = home / "applications" / "app"
     assert seen == [
-        (program, ["x"], {"a": "b"}, Path("/s"), "127.0.0.1", 0),
-        (program, [], {}, home / "applications" / "app", "127.0.0.1", None),
+        (program, ["x"], {"a": "b"}, Path("/s"), rest),
+        (program, [], {}, folder, {}),
+        (program, [], {}, folder, {**rest, "token": "secret"}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--rest-token-file", "f"], "--rest-token-file needs --rest-port"),
+        (["--rest-port", "0", "--rest-token-file", "f"], "there is no file f"),
+        (["--rest-port", "0", "--rest-tls-key", "f"], "belong together"),
+    ],
+)
+def test_application_refuses_what_does_not_go_together(
+    program: Path, millpond: Command, options: list[str], problem: str
+) -> None:
+    code, _, err = millpond("run-application", *options, str(program))
+    assert code == 2 and problem in err
 
 
 def test_parser_is_built_anew_each_time() -> None:

@@ -235,6 +235,7 @@ def test_commands_of_containers_are_ones_that_the_code_takes() -> None:
     assert parsed.token_file is not None and parsed.allow_uploads
     own = build_parser().parse_args(application["args"])
     assert own.command == "run-application" and own.rest_port == DEFAULT_PORT
+    assert own.rest_token_file == str(parsed.token_file)
     assert own.storage.startswith("/storage/")
 
 

@@ -154,7 +154,8 @@ def workers() -> list[int]:
 
 
 def test_output_is_that_of_a_run_without_faults_whatever_is_killed(tmp_path: Path) -> None:
-    """O5: kill -9 of the leader, of the job's driver, of a worker, while events flow."""
+    """O5: kill -9 of the leader, of the job's driver, of a worker, of leader and driver at once, while events
+    flow."""
     storage = tmp_path / "storage"
     program = write_program(tmp_path, PROGRAM)
 
@@ -206,12 +207,21 @@ def test_output_is_that_of_a_run_without_faults_whatever_is_killed(tmp_path: Pat
         killed("worker", worker, output.await_news)
         output.await_news()
 
+        third = stack.enter_context(dispatcher(storage, *arguments))
+        eventually(lambda: third.get("/overview")["leader"] or None, "the standby to know")
+        driver = second.get(f"/jobs/{jid}/report")["pid"]
+        os.kill(driver, signal.SIGKILL)
+        killed("leader, with the driver", second.process.pid, lambda: await_leading(third))
+        print(f"events after that: {output.await_news():.1f} s")
+        report = third.await_report(jid, lambda report: report["state"] == "RUNNING")
+        assert report["pid"] != driver
+
         events.end()
         expected = fault_free(program, events.folder, tmp_path / "fault-free")
         assert len(expected) == events.written
         output.await_more_than(len(expected) - 1)
-        assert second.http.patch(f"/jobs/{jid}?mode=cancel").status_code == 202
-        second.await_state(jid, "CANCELED")
+        assert third.http.patch(f"/jobs/{jid}?mode=cancel").status_code == 202
+        third.await_state(jid, "CANCELED")
         assert output.lines() == expected
 
 

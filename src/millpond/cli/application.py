@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from millpond.cli.cluster_file import cluster_folder
+from millpond.cli.connection import read_token
+from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import (
     PYTHON_FILES_KEY,
     add_program,
@@ -45,6 +47,11 @@ def add_commands(commands: Any) -> None:
     application.add_argument(
         "--rest-host", default="127.0.0.1", metavar="HOST", help="address to serve at (127.0.0.1)"
     )
+    application.add_argument(
+        "--rest-token-file", metavar="FILE", help="requests must have the token in this file"
+    )
+    application.add_argument("--rest-tls-cert", metavar="FILE", help="certificate: speak TLS")
+    application.add_argument("--rest-tls-key", metavar="FILE", help="the certificate's key")
     add_program(application)
     application.set_defaults(call=_run)
 
@@ -63,10 +70,35 @@ def _run(parsed: argparse.Namespace) -> int:
             list(parsed.arguments),
             settings,
             Path(storage).absolute(),
-            parsed.rest_host,
-            parsed.rest_port,
+            **_rest(parsed),
         )
     )
+
+
+def _rest(parsed: argparse.Namespace) -> dict[str, Any]:
+    """As in DispatcherSettings; empty: none is wanted."""
+    files = {
+        "--rest-token-file": parsed.rest_token_file,
+        "--rest-tls-cert": parsed.rest_tls_cert,
+        "--rest-tls-key": parsed.rest_tls_key,
+    }
+    if parsed.rest_port is None:
+        useless = [name for name, path in files.items() if path]
+        if useless:
+            raise UsageError(f"{useless[0]} needs --rest-port")
+        return {}
+    if bool(parsed.rest_tls_cert) != bool(parsed.rest_tls_key):
+        raise UsageError("--rest-tls-cert and --rest-tls-key belong together")
+    for path in files.values():
+        if path and not Path(path).is_file():
+            raise UsageError(f"there is no file {path}")
+    return {
+        "host": parsed.rest_host,
+        "port": parsed.rest_port,
+        "token": read_token(parsed.rest_token_file),
+        "tls_cert": parsed.rest_tls_cert,
+        "tls_key": parsed.rest_tls_key,
+    }
 
 
 def _runner() -> Callable[..., int]:

@@ -27,7 +27,7 @@ class Target:
     reason: str
 
     def connect(self) -> RestClient:
-        return RestClient(self.addresses, _token(self.token_file), self.ca_file)
+        return RestClient(self.addresses, read_token(self.token_file), self.ca_file)
 
 
 def add_connection_options(parser: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def connect(parsed: argparse.Namespace) -> RestClient:
     return target.connect()
 
 
-def _token(path: str | None) -> str | None:
+def read_token(path: str | None) -> str | None:
     if path is None:
         return None
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 from millpond.dispatcher.leadership import FileLeadership
 from millpond.dispatcher.server import DispatcherServer, DispatcherSettings
@@ -20,14 +21,14 @@ def run_application(
     arguments: list[str],
     settings: dict[str, str],
     storage: Path,
-    host: str = "127.0.0.1",
-    port: int | None = None,
+    **rest: Any,
 ) -> int:
     """Runs a program until its job has ended; the exit code. Started again with the same storage, a job that
-    was under way goes on instead of a second one being started."""
+    was under way goes on instead of a second one being started. `rest`: where and how to serve REST, as in
+    DispatcherSettings; nothing: not at all."""
     if not program.is_file():
         raise DispatcherError(f"There is no program {program}.")
-    if port is None:
+    if not rest:
         own = Storage(storage)
         leadership = FileLeadership(own.root / "leadership")
         dispatcher = Dispatcher(own, leadership, Supervisor(own, leadership))
@@ -36,7 +37,7 @@ def run_application(
             return _follow(dispatcher, program, arguments, settings)
         finally:
             dispatcher.close(suspend_jobs=True)
-    server = DispatcherServer(DispatcherSettings(storage, host, port))
+    server = DispatcherServer(DispatcherSettings(storage, **rest))
     serving = threading.Thread(target=server.run, args=(_tell,), daemon=True)
     serving.start()
     try:
