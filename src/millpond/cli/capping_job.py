@@ -37,6 +37,8 @@ CONTROL = "control"
 _DEAD_LETTERS = "dead-letters"
 _ARGUMENTS = "capping.json"
 _REDIS = "redis"
+# Each costs a batch a few milliseconds, and a cap that much latency; and no job can have more subtasks.
+_KEY_GROUPS = 32
 _KEPT = (
     *("input", "history", "begin", "rules", "rules_topic", "redis", "redis_ttl", "state_ttl"),
     *("checkpoint", "dead_letters", "out_of_orderness", "master", "parallelism", "settings"),
@@ -160,6 +162,8 @@ def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration
         settings["millpond.master"] = parsed.master
     if parsed.parallelism:
         settings["parallelism.default"] = parsed.parallelism
+        if parsed.parallelism <= _KEY_GROUPS:
+            settings["pipeline.max-parallelism"] = _KEY_GROUPS
     for setting in parsed.settings:
         key, found, value = setting.partition("=")
         if not found:
