@@ -123,6 +123,7 @@ def test_full_disk_is_a_clear_error_and_nothing_is_lost(
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.soak
 def test_executor_killed_on_a_cluster(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
     """The JVM that a slot serves dies: so does the slot; another executor takes the partition."""
     modules = tmp_path / "modules"
