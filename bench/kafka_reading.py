@@ -9,6 +9,7 @@ python -m bench.kafka_reading SERVERS PARTITION    reads one partition with libr
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
@@ -53,12 +54,14 @@ def measure(views: int, repeat: int, folder: Path) -> dict[str, Any]:
 def _session(workshop: Workshop) -> Any:
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = Path(workshop.jars(*_JARS)).parent
     names = [f"{name}-{version}.jar" for _, name, version in (own.split(":") for own in _JARS)]
     return (
         SparkSession.builder.master("local[2]")
         .config("spark.jars", ",".join(str(folder / name) for name in names))
         .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
 
