@@ -159,7 +159,11 @@ def _run(seconds: float, rate: int, source: Source, url: str, picture: str, fold
     names = " and ".join(str(rule["name"]) for rule in RULES)
     print(f"Frequency capping: {what}, capped at {names}.")
     print("Starting Spark ...", flush=True)
-    configuration = {"execution.checkpointing.dir": str(folder / "state"), "parallelism.default": 2}
+    configuration = {
+        "execution.checkpointing.dir": str(folder / "state"),
+        "parallelism.default": 2,
+        "pipeline.max-parallelism": 32,
+    }
     environment = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict({"millpond.master": "local[2]", **configuration})
     )
