@@ -184,7 +184,7 @@ def _result(wheel: Path, name: str, folder: Path) -> str:
     try:
         done = run_example(wheel, name, folder)
     except subprocess.TimeoutExpired:
-        return f"did not end within {EXAMPLE_TIMEOUT_S} s"
+        return f"did not end within {EXAMPLE_TIMEOUT_S} s: it waits for a server, such as Kafka"
     if done.returncode == 0:
         return "runs"
     errors = [line for line in done.stderr.splitlines() if re.match(r"[\w.]+Error\b.*: ", line)]
