@@ -162,8 +162,8 @@ def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration
         settings["millpond.master"] = parsed.master
     if parsed.parallelism:
         settings["parallelism.default"] = parsed.parallelism
-        if parsed.parallelism <= _KEY_GROUPS:
-            settings["pipeline.max-parallelism"] = _KEY_GROUPS
+    if (parsed.parallelism or 0) <= _KEY_GROUPS:  # also without -p: a job may be started either way
+        settings["pipeline.max-parallelism"] = _KEY_GROUPS
     for setting in parsed.settings:
         key, found, value = setting.partition("=")
         if not found:

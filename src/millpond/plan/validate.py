@@ -84,7 +84,8 @@ def _check_parallelism(node: Node, parallelism: int, max_parallelism: int | None
         )
     if maximum is not None and own > maximum:
         raise ProgramError(
-            f"{_title(node)}: the parallelism {own} is above the max parallelism {maximum}."
+            f"{_title(node)}: the parallelism {own} is above the max parallelism {maximum}. "
+            "Lower it, or set pipeline.max-parallelism, before the job's first start: it stays as it is."
         )
 
 

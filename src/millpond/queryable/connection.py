@@ -21,7 +21,7 @@ from millpond.queryable.protocol import (
     encode,
 )
 
-_KEYS_TOGETHER = 100
+_TOGETHER = 100  # look-ups, mostly of one key each
 _MESSAGES_UNDER_WAY = 2
 
 
@@ -116,14 +116,10 @@ class SlotConnection(asyncio.Protocol):
         alike: dict[tuple[str, str], list[_Question]] = {}
         for question in questions:
             entry = repr(question.content["entry"]) if "entry" in question.content else ""
-            together = alike.setdefault((question.content["state"], entry), [])
-            together.append(question)
-            if sum(len(own.keys) for own in together) >= _KEYS_TOGETHER:
-                self._send(together)
-                together.clear()
+            alike.setdefault((question.content["state"], entry), []).append(question)
         for together in alike.values():
-            if together:
-                self._send(together)
+            for begin in range(0, len(together), _TOGETHER):
+                self._send(together[begin : begin + _TOGETHER])
 
     def _send(self, questions: list[_Question]) -> None:
         """In one message."""
@@ -144,7 +140,7 @@ class SlotConnection(asyncio.Protocol):
         except ValueError as problem:
             self._send_apart(questions, problem)
             return
-        self._waiting[number] = list(questions)
+        self._waiting[number] = questions
         for question in questions:
             question.number = number
         assert self._transport is not None
