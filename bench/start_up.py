@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import sys
 
-from millpond.runtime.spark.session import JAVA_OPTIONS
+from millpond.executors.spark.session import JAVA_OPTIONS
 
 PROGRAM = """
 import json, sys, time

@@ -115,7 +115,7 @@ def _slots_mb(job_folder: str) -> float:
     for entry in os.listdir("/proc"):
         try:
             command = Path(f"/proc/{entry}/cmdline").read_bytes() if entry.isdigit() else b""
-            if b"runtime.slot.process" in command and job_folder.encode() in command:
+            if b"executors.slot.process" in command and job_folder.encode() in command:
                 status = Path(f"/proc/{entry}/status").read_text()
                 total += int(status.split("VmRSS:")[1].split()[0]) / 1024
         except OSError:

@@ -41,7 +41,7 @@ def no_cluster_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def spark_settings() -> Iterator[dict[str, Any]]:
     """Settings of a local Spark with two cores."""
-    from millpond.runtime.spark.session import stop_session
+    from millpond.executors.spark.session import stop_session
 
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # of Spark's workers, not of the tests
     yield {"millpond.master": "local[2]"}
@@ -61,8 +61,8 @@ def delivered_lines(folder: Path) -> list[str]:
 @pytest.fixture
 def job_sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The Spark sessions that jobs of this test run in."""
-    from millpond.runtime.spark import executor
-    from millpond.runtime.spark.session import job_session
+    from millpond.executors.spark import executor
+    from millpond.executors.spark.session import job_session
 
     sessions: list[Any] = []
 

@@ -28,7 +28,7 @@ _WARM_UP = 0.05
 _HOT_SHARE = 0.2
 _FEW_PAIRS, _MANY_PAIRS = 100_000, 1_100_000
 _SMALL_BATCHES = (f"millpond.batch.max-records={_FEW_PAIRS}",)
-_SLOT = b"millpond.runtime.slot"
+_SLOT = b"millpond.executors.slot"
 SPEED_GOAL, LATENCY_GOAL_MS, HOT_GOAL = 1.3, 1500, 1.5
 
 

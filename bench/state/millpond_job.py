@@ -112,7 +112,7 @@ class SlotMemory(threading.Thread):
             for entry in filter(str.isdigit, os.listdir("/proc")):
                 try:
                     command = Path(f"/proc/{entry}/cmdline").read_bytes()
-                    if b"runtime.slot.process" in command and self._folder in command:
+                    if b"executors.slot.process" in command and self._folder in command:
                         status = Path(f"/proc/{entry}/status").read_text()
                         self._peaks[entry] = int(status.split("VmHWM:")[1].split()[0]) / 1024
                 except OSError:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from millpond.runtime.job_folder import is_locked
+from millpond.driver.job_folder import is_locked
 from tests.capping import reference
 from tests.servers import RedisServer, wait_until
 

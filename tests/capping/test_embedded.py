@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.apps.frequency_capping.embedded import embedded_redis, embedded_url
-from millpond.datastream.connectors.redis import connect
+from millpond.datastream.connectors.redis.connection import connect
 
 
 @pytest.mark.parametrize("depth", [0, 20])

@@ -15,9 +15,9 @@ from millpond.apps.frequency_capping.only_orders import OnlyOrders
 from millpond.apps.frequency_capping.pipeline import dead_letter, late_letter, refused_letter
 from millpond.common import WatermarkStrategy
 from millpond.datastream.connectors.base import Epoch, Source
-from millpond.plan.graph import SinkKind
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.planning import plan_job
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from millpond.driver.savepoint_orders import SavepointOrder, SavepointOrders
 from millpond.errors import SavepointError
-from millpond.runtime.savepoint_orders import SavepointOrder, SavepointOrders
 from tests.cli.conftest import Command
 
 

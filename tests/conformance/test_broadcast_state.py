@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from millpond.common import Time, Types, WatermarkStrategy
+from millpond.core.key_groups import key_group_of, subtask_of
 from millpond.datastream import (
     BroadcastProcessFunction,
     DataStream,
@@ -19,7 +20,6 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.errors import ProgramError, UserFunctionError
-from millpond.runtime.task.key_groups import key_group_of, subtask_of
 from millpond.testing import Harness, KeyedHarness, MarkedSource, direct_environment
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from millpond.common import Row
-from millpond.errors import ProgramError
-from millpond.runtime.task.key_groups import (
+from millpond.core.key_groups import (
     default_max_parallelism,
     key_group_of,
     key_group_range,
@@ -25,6 +24,7 @@ from millpond.runtime.task.key_groups import (
     stable_hash,
     subtask_of,
 )
+from millpond.errors import ProgramError
 
 
 def java_string_hash(text: str) -> int:
@@ -121,7 +121,7 @@ KEYS: list[Any] = [
 @pytest.mark.parametrize("key", KEYS, ids=repr)
 def test_hash_is_the_same_in_another_process(key: Any) -> None:
     code = (
-        "import pickle, sys; from millpond.runtime.task.key_groups import stable_hash; "
+        "import pickle, sys; from millpond.core.key_groups import stable_hash; "
         "print(stable_hash(pickle.loads(bytes.fromhex(sys.argv[1]))))"
     )
     answer = subprocess.run(

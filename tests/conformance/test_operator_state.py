@@ -18,12 +18,12 @@ from millpond.datastream import (
     SinkFunction,
 )
 from millpond.datastream.state import ListStateDescriptor
+from millpond.driver.planning import plan_job
+from millpond.engine.host import JobHost
 from millpond.errors import ProgramError, UserFunctionError
+from millpond.executors.direct.executor import DirectExecutor
 from millpond.plan.physical import JobPlan
-from millpond.runtime.direct.executor import DirectExecutor
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.task.host import JobHost
-from millpond.runtime.task.operator_state import deal_out
+from millpond.state.operator_lists import deal_out
 from millpond.testing import CUT, FAIL, Harness, MarkedSource, direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 from tests.unit.test_savepoint import go_on, run_and_save

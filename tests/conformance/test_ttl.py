@@ -21,9 +21,9 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.datastream.window import EventTimeSessionWindows, Trigger, TriggerResult
+from millpond.engine.context import TaskClock
 from millpond.errors import ProgramError, UnsupportedFeatureError
-from millpond.runtime.task.context import TaskClock
-from millpond.state.expiry import Expiry
+from millpond.state.ttl.expiry import Expiry
 from millpond.testing import KeyedHarness
 
 TTL_MS = 100

@@ -11,10 +11,10 @@ import pytest
 from millpond.common import RestartStrategies, Types
 from millpond.datastream import SourceFunction
 from millpond.datastream.connectors import Epoch, TwoPhaseCommitSink
+from millpond.driver.planning import plan_job
+from millpond.engine.sink_pass import SinkHost
 from millpond.errors import UserFunctionError
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.task.sink_pass import SinkHost
 from millpond.testing import direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 

@@ -8,7 +8,7 @@ import pytest
 
 from millpond.common import Duration, WatermarkOutput, WatermarkStrategy
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.runtime.task.valve import WatermarkValve
+from millpond.engine.time.valve import WatermarkValve
 
 # Each step is (channel, watermark | "idle" | "active", expected output)
 CASES: dict[str, tuple[int, list[tuple[int, Any, int | None]]]] = {

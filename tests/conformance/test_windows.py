@@ -44,9 +44,9 @@ from millpond.datastream.window import (
     TumblingProcessingTimeWindows,
     Window,
 )
+from millpond.driver.planning import plan_job
 from millpond.errors import MillpondError, ProgramError
 from millpond.plan.identity import checkpoint_identity
-from millpond.runtime.jobs import plan_job
 from millpond.testing import KeyedHarness, direct_environment
 
 LATE = OutputTag("late", Types.PICKLED_BYTE_ARRAY())

@@ -24,8 +24,8 @@ from millpond.cli.main import build_parser
 from millpond.common import options
 from millpond.dispatcher.server import DEFAULT_PORT
 from millpond.dispatcher.server import build_parser as build_dispatcher_parser
-from millpond.runtime.spark.cluster_managers import POD_IP_VARIABLE, POD_NAME_VARIABLE
-from millpond.runtime.spark.java import MIN_JAVA
+from millpond.executors.spark.cluster_managers import POD_IP_VARIABLE, POD_NAME_VARIABLE
+from millpond.executors.spark.java import MIN_JAVA
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"

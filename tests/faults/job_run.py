@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from millpond.runtime.fault_points import VARIABLE
+from millpond.core.fault_points import VARIABLE
 from tests.conftest import delivered_lines
 from tests.slot.processes import slots_of
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.runtime.fault_points import POINTS
+from millpond.core.fault_points import POINTS
 from tests.faults.job_run import COUNTS, JobRun, delivered, in_order_of_keys, run_to_the_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]

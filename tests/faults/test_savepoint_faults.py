@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.runtime.fault_points import POINTS, SAVEPOINT_POINTS
+from millpond.core.fault_points import POINTS, SAVEPOINT_POINTS
 from millpond.savepoint.reader import SavepointReader
 from tests.conftest import delivered_lines
 from tests.faults.job_run import OUTPUTS, JobRun, delivered, run_to_the_end

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from pyarrow import parquet
 
-from millpond.runtime.fault_points import OUTPUT_POINTS, POINTS
+from millpond.core.fault_points import OUTPUT_POINTS, POINTS
 from tests.conftest import delivered_lines
 from tests.faults.job_run import JobRun, run_to_the_end
 from tests.faults.sinks_job import BATCHES, PART_BYTES, VALUES

@@ -18,9 +18,9 @@ from millpond.datastream.connectors.jdbc import (
     JdbcSink,
     _with_psycopg_marks,
 )
+from millpond.driver.planning import plan_job
 from millpond.errors import JobExecutionError, ProgramError, UserFunctionError
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.servers import PostgresServer
 from tests.unit.test_recovery import Crash, StandInForSpark

@@ -21,9 +21,9 @@ from millpond.datastream.connectors.kafka import (
     KafkaSourceBuilder,
     KafkaTopicPartition,
 )
+from millpond.driver.planning import plan_job
 from millpond.errors import JobExecutionError, ProgramError, UserFunctionError
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.servers import KafkaServer
 from tests.unit.test_recovery import Crash, StandInForSpark
@@ -221,7 +221,7 @@ def test_a_committed_epoch_is_not_sent_again(
     kafka: KafkaServer, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver dies after Kafka has committed, and before it knows."""
-    from millpond.datastream.connectors import kafka_sink
+    from millpond.datastream.connectors.kafka import sink as kafka_sink
 
     commit = kafka_sink.KafkaSink.commit
 

@@ -12,8 +12,8 @@ import pytest
 from millpond.common import Types
 from millpond.datastream import DataStream
 from millpond.datastream.bundle_functions import BundleMapFunction
-from millpond.datastream.connectors.redis import RedisSink, connect
-from millpond.datastream.connectors.redis_lookup import RedisLookup
+from millpond.datastream.connectors.redis import RedisLookup, RedisSink
+from millpond.datastream.connectors.redis.connection import connect
 from millpond.errors import JobExecutionError, UserFunctionError
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.servers import RedisServer, redis_cluster

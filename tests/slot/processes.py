@@ -17,7 +17,7 @@ def slots_of(folder: Path) -> list[int]:
                 command = Path(f"/proc/{entry}/cmdline").read_bytes()
             except OSError:
                 continue
-            ours = b"runtime.slot.process" in command and str(folder).encode() in command
+            ours = b"executors.slot.process" in command and str(folder).encode() in command
             if ours and is_running(int(entry)):
                 found.append(int(entry))
     return found

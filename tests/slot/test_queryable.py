@@ -28,12 +28,12 @@ from millpond.errors import (
     UnknownKeyError,
     UnknownStateError,
 )
+from millpond.executors.slot import relay as relay_module
+from millpond.executors.slot.relay import Relay
 from millpond.queryable import AsyncQueryableStateClient, QueryableStateClient, StateProxy, files
 from millpond.queryable.locations import describe
 from millpond.queryable.protocol import MAX_HELLO_BYTES, MessageKind, encode
 from millpond.queryable.proxy import status_of
-from millpond.runtime.slot import relay as relay_module
-from millpond.runtime.slot.relay import Relay
 from tests.slot.processes import slots_of, wait_until
 from tests.slot.test_slot import Job
 

@@ -17,29 +17,29 @@ import cloudpickle
 import pytest
 
 from millpond.common import Types
+from millpond.core import codec
+from millpond.core.codec import BlobKind
 from millpond.datastream import KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import ValueStateDescriptor
+from millpond.driver.messages import Messages
+from millpond.driver.planning import plan_job
+from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.engine.exchange.frames import SINK_LEVEL, Start, decode_frame, rows_of_level
+from millpond.engine.work_meter import WorkCounts
 from millpond.errors import SlotError, SlotMemoryError, UserFunctionError
-from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.messages import Messages
-from millpond.runtime.slot import relay as relay_module
-from millpond.runtime.slot.lifecycle import SlotLife, SlotState
-from millpond.runtime.slot.protocol import (
+from millpond.executors.slot import relay as relay_module
+from millpond.executors.slot.lifecycle import SlotLife, SlotState
+from millpond.executors.slot.protocol import (
     BEFORE_ALL_TASKS,
     MAGIC,
     Connection,
     MessageKind,
     private_folder,
 )
-from millpond.runtime.slot.relay import Relay
-from millpond.runtime.slot.settings import SlotSettings, remove_slot_files
-from millpond.runtime.task import codec
-from millpond.runtime.task.batch import LanePlan, SplitPlan
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.codec import BlobKind
-from millpond.runtime.task.frames import SINK_LEVEL, Start, decode_frame, rows_of_level
-from millpond.runtime.task.work_meter import WorkCounts
+from millpond.executors.slot.relay import Relay
+from millpond.executors.slot.settings import SlotSettings, remove_slot_files
+from millpond.plan.physical import JobPlan
+from millpond.state.change_log import MemoryLogStore
 from millpond.testing import direct_environment
 from tests.slot.processes import is_running, slots_of, wait_until
 
@@ -261,7 +261,7 @@ def test_slot_that_hangs_between_batches_is_replaced(job: Job) -> None:
 def test_function_that_never_ends_does_not_keep_the_slot_of_an_ended_job(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shorter = "import millpond.runtime.slot.process as p; p._GRACE_S = 1.0; del p; "
+    shorter = "import millpond.executors.slot.process as p; p._GRACE_S = 1.0; del p; "
     monkeypatch.setattr(relay_module, "_PROGRAM", shorter + relay_module._PROGRAM)
     relay = job.relay()
 

@@ -20,6 +20,7 @@ from millpond.common import (
     Types,
     WatermarkStrategy,
 )
+from millpond.core.labels import make_label, spark_hash
 from millpond.datastream import (
     ExternalizedCheckpointRetention,
     KeyedProcessFunction,
@@ -47,8 +48,7 @@ from millpond.errors import (
     JobExecutionError,
     UserFunctionError,
 )
-from millpond.runtime.spark.session import get_session
-from millpond.runtime.task.labels import make_label, spark_hash
+from millpond.executors.spark.session import get_session
 from millpond.testing import CUT, MarkedSource
 from tests.conftest import MakeEnvironment, delivered_lines
 from tests.programs.catalogue import three_stages

@@ -17,7 +17,7 @@ from millpond.datastream import (
     StreamExecutionEnvironment,
 )
 from millpond.datastream.state import ValueStateDescriptor
-from millpond.runtime.jobs import RunningJob
+from millpond.driver.running_job import RunningJob
 from millpond.testing import CUT, MarkedSource
 
 pytestmark = pytest.mark.spark

@@ -17,15 +17,15 @@ from millpond.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from millpond.driver.planning import plan_job
+from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.engine.exchange.frames import Start, rows_of_level
+from millpond.engine.host import JobHost
+from millpond.engine.state_views import StateViews
 from millpond.plan.physical import JobPlan
 from millpond.queryable.answers import Answers
 from millpond.queryable.protocol import Status
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.task.batch import LanePlan, SplitPlan
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import Start, rows_of_level
-from millpond.runtime.task.host import JobHost
-from millpond.runtime.task.state_views import StateViews
+from millpond.state.change_log import MemoryLogStore
 from millpond.testing import direct_environment
 
 # Called by functions after each record. A global: functions are copied.

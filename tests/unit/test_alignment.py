@@ -9,13 +9,13 @@ import pytest
 
 from millpond.common import Duration, WatermarkStrategy
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.stream_graph import OperatorKind
+from millpond.engine.context import TaskClock
+from millpond.engine.exchange.frames import SplitEnd, Start
+from millpond.engine.time.task_valve import advance
+from millpond.engine.time.watermark_operator import WatermarkOperator
 from millpond.errors import ProgramError
-from millpond.plan.graph import OperatorKind
 from millpond.plan.physical import OperatorPlan, TaskInput, TaskPlan
-from millpond.runtime.task.context import TaskClock
-from millpond.runtime.task.frames import SplitEnd, Start
-from millpond.runtime.task.task_valve import advance
-from millpond.runtime.task.watermark_operator import WatermarkOperator
 from millpond.testing import MarkedSource, direct_environment
 
 

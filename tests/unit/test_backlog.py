@@ -16,11 +16,11 @@ from millpond.datastream.connectors.collection import (
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.connectors.function_source import FunctionSource
 from millpond.datastream.connectors.hybrid_source import HybridSource
-from millpond.datastream.connectors.kafka_offsets import (
+from millpond.datastream.connectors.kafka.offsets import (
     KafkaOffsetsInitializer,
     KafkaTopicPartition,
 )
-from millpond.datastream.connectors.kafka_source import _KafkaEnumerator
+from millpond.datastream.connectors.kafka.source import _KafkaEnumerator
 from millpond.errors import JobExecutionError
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.driver.batch_size import FIRST_WITH_LATENCY, BatchSizer, sizer_of
+from millpond.driver.planning import plan_job
 from millpond.errors import ProgramError
-from millpond.runtime.batch_size import FIRST_WITH_LATENCY, BatchSizer, sizer_of
-from millpond.runtime.jobs import plan_job
 from millpond.testing import direct_environment
 
 

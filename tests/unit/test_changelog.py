@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.core import codec
+from millpond.core.codec import BlobKind
 from millpond.datastream.state import StateKind
 from millpond.errors import CorruptDataError, IncompatibleCheckpointError
-from millpond.runtime.task import changelog, codec
-from millpond.runtime.task.changelog import CachedState, MemoryLogStore
-from millpond.runtime.task.codec import BlobKind
+from millpond.state import change_log as changelog
+from millpond.state.change_log import CachedState, MemoryLogStore
 from millpond.state.key_group_state import KeyGroupState
 
 KEYS = st.sampled_from(["a", "b", "c"])

@@ -16,11 +16,11 @@ from millpond.datastream import (
     RuntimeContext,
 )
 from millpond.datastream.state import ValueStateDescriptor
+from millpond.datastream.stream_graph import SinkKind
+from millpond.engine.exchange.frames import Row, rows_of_level
 from millpond.errors import UserFunctionError
-from millpond.plan.graph import SinkKind
-from millpond.runtime.direct.executor import DirectExecutor
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import Row, rows_of_level
+from millpond.executors.direct.executor import DirectExecutor
+from millpond.state.change_log import MemoryLogStore
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from millpond.common import Configuration, options
 from millpond.errors import MillpondError, ProgramError, SetupError
-from millpond.runtime.slot import settings as slot_settings
-from millpond.runtime.slot.settings import SlotSettings
-from millpond.runtime.spark import cluster_managers
-from millpond.runtime.spark.cluster_managers import manager_settings
-from millpond.runtime.spark.session import default_parallelism
+from millpond.executors.slot import settings as slot_settings
+from millpond.executors.slot.settings import SlotSettings
+from millpond.executors.spark import cluster_managers
+from millpond.executors.spark.cluster_managers import manager_settings
+from millpond.executors.spark.session import default_parallelism
 
 HADOOP = {"HADOOP_CONF_DIR": "/etc/hadoop"}
 

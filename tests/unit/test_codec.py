@@ -12,13 +12,12 @@ import pyarrow
 import pytest
 
 from millpond.common import Row
+from millpond.core import codec
+from millpond.core.bundle import PHASE_RECORD, Bundle
+from millpond.core.codec import BlobKind, Frozen, freeze, thaw
 from millpond.datastream.state import StateKind
-from millpond.errors import CorruptDataError
-from millpond.runtime.task import codec
-from millpond.runtime.task.batch import LanePlan, SplitPlan
-from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
-from millpond.runtime.task.codec import BlobKind, Frozen, freeze, thaw
-from millpond.runtime.task.frames import (
+from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.engine.exchange.frames import (
     Control,
     Frame,
     Part,
@@ -29,6 +28,7 @@ from millpond.runtime.task.frames import (
     encode_control,
     encode_frame,
 )
+from millpond.errors import CorruptDataError
 from millpond.state.key_group_state import COLUMNS, KeyGroupState
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.core.key_groups import key_group_of
 from millpond.datastream.columns import fields
 from millpond.datastream.state import StateKind
+from millpond.engine.exchange.field_keys import key_groups_in, keys_in
 from millpond.errors import IncompatibleCheckpointError
-from millpond.runtime.task import changelog
-from millpond.runtime.task.changelog import CachedState, MemoryLogStore
-from millpond.runtime.task.field_keys import key_groups_in, keys_in
-from millpond.runtime.task.key_groups import key_group_of
-from millpond.state.column_table import ColumnTable
+from millpond.state import change_log as changelog
+from millpond.state.change_log import CachedState, MemoryLogStore
+from millpond.state.columns.table import ColumnTable
 from millpond.state.key_group_state import COLUMNS, KeyGroupState
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.runtime.task.columns import decode_list, encode_list
+from millpond.core.columns import decode_list, encode_list
 
 ATOMS = st.one_of(
     st.none(),

@@ -10,13 +10,13 @@ import pytest
 from millpond.common import Duration, JobStatus, WatermarkGenerator, WatermarkStrategy
 from millpond.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.job_folder import JobFolder
+from millpond.driver.output import OutputDelivery
+from millpond.driver.planning import plan_job
+from millpond.engine.exchange.batch import LanePlan
 from millpond.errors import CheckpointInUseError, CorruptDataError, JobCancelledError
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.direct.executor import DirectExecutors
-from millpond.runtime.job_folder import JobFolder
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.output import OutputDelivery
-from millpond.runtime.task.batch import LanePlan
+from millpond.executors.direct.executor import DirectExecutors
 from millpond.testing import ManualClock, direct_environment
 
 
@@ -67,7 +67,7 @@ class _StepsEnumerator(SplitEnumerator):
 
 def run(environment: StreamExecutionEnvironment, stream: DataStream, clock: ManualClock) -> Any:
     """The values of a stream, batch by batch."""
-    from millpond.plan.graph import SinkKind
+    from millpond.datastream.stream_graph import SinkKind
 
     stream._sink("collect", SinkKind.COLLECT, None)
     plan = plan_job(

@@ -31,8 +31,8 @@ from millpond.errors import (
     TypeMismatchError,
     UserFunctionError,
 )
-from millpond.state.evolution import CannotBecome, resolve
-from millpond.state.schemas import codec_of, schema_of, schema_of_values
+from millpond.state.types.evolution import CannotBecome, resolve
+from millpond.state.types.schemas import codec_of, schema_of, schema_of_values
 from millpond.testing import CUT, KeyedHarness
 from tests.unit.test_savepoint import go_on, run_and_save
 

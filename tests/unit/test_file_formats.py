@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from millpond.common import Configuration, Duration, Instant, Row, Types, WatermarkStrategy
+from millpond.core.record_columns import as_list
 from millpond.datastream.connectors.file_system import (
     BulkFormat,
     FileSink,
@@ -28,10 +29,9 @@ from millpond.datastream.formats.parquet import (
     ParquetBulkWriters,
     ParquetColumnarRowInputFormat,
 )
+from millpond.driver.planning import plan_job
 from millpond.errors import JobExecutionError, ProgramError, UserFunctionError
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.task.record_columns import as_list
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 
@@ -192,7 +192,7 @@ def test_columns_go_to_parquet_as_columns(tmp_path: Path, monkeypatch: pytest.Mo
     stream = environment._source(source(tmp_path / "in"), "files", None)
     factory = ParquetBulkWriters.for_row_type(PAIR)
     stream.sink_to(FileSink.for_bulk_format(str(tmp_path / "out"), factory).build())
-    monkeypatch.setattr("millpond.runtime.task.record_columns.as_list", None)
+    monkeypatch.setattr("millpond.core.record_columns.as_list", None)
     environment.execute()
     monkeypatch.undo()
     assert parquet.read_table(tmp_path / "out").column("n").to_pylist() == list(range(5))

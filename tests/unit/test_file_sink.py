@@ -13,7 +13,6 @@ import pytest
 
 from millpond.common import Duration, Encoder, Types
 from millpond.datastream.connectors import Epoch
-from millpond.datastream.connectors.file_parts import PartFiles, Piece, full_parts
 from millpond.datastream.connectors.file_system import (
     FileSink,
     FileSource,
@@ -21,10 +20,17 @@ from millpond.datastream.connectors.file_system import (
     RollingPolicy,
     StreamFormat,
 )
+from millpond.datastream.connectors.file_system.parts import PartFiles, Piece, full_parts
 from millpond.datastream.formats.json import (
     JsonRowDeserializationSchema,
     JsonRowSerializationSchema,
 )
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.output import OutputDelivery
+from millpond.driver.planning import plan_job
+from millpond.engine.exchange.frames import SINK_LEVEL
+from millpond.engine.host import JobHost
+from millpond.engine.sink_pass import SinkHost
 from millpond.errors import (
     CorruptDataError,
     JobCancelledError,
@@ -32,12 +38,6 @@ from millpond.errors import (
     UserFunctionError,
 )
 from millpond.plan.physical import JobPlan
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.output import OutputDelivery
-from millpond.runtime.task.frames import SINK_LEVEL
-from millpond.runtime.task.host import JobHost
-from millpond.runtime.task.sink_pass import SinkHost
 from millpond.testing import CUT, ManualClock, MarkedSource, direct_environment
 from tests.conftest import delivered_lines
 from tests.servers import wait_until
@@ -121,7 +121,7 @@ def test_part_is_closed_when_it_is_old_or_rests(tmp_path: Path) -> None:
 
 
 def test_large_epoch_is_cut_into_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from millpond.datastream.connectors import file_sink
+    from millpond.datastream.connectors.file_system import sink as file_sink
 
     monkeypatch.setattr(file_sink, "_AT_ONCE", 3)
     driven = Driven(tmp_path, part_size=10)

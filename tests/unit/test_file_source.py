@@ -13,14 +13,14 @@ import pytest
 from millpond.common import Duration, WatermarkStrategy
 from millpond.datastream import KeyedProcessFunction
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.output import OutputDelivery
+from millpond.driver.planning import plan_job
+from millpond.engine.exchange.frames import rows_of_level
+from millpond.engine.host import JobHost
 from millpond.errors import ProgramError, UserFunctionError
-from millpond.plan.graph import SinkKind
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.output import OutputDelivery
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import rows_of_level
-from millpond.runtime.task.host import JobHost
+from millpond.state.change_log import MemoryLogStore
 from millpond.testing import direct_environment
 
 

@@ -10,10 +10,10 @@ import pytest
 from millpond.common import Duration, WatermarkStrategy
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.connectors.hybrid_source import HybridSource
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.planning import plan_job
 from millpond.errors import ProgramError
-from millpond.plan.graph import SinkKind
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 

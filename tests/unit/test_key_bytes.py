@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond.common.types import Row, RowKind
-from millpond.state.key_bytes import after, decode_key, encode_key, is_exact
+from millpond.state.ordered.key_bytes import after, decode_key, encode_key, is_exact
 
 Point = namedtuple("Point", "x y")
 

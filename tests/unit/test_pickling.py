@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from millpond.common import Types
 from millpond.common.types import Row
+from millpond.core.pickling import dumps, loads
 from millpond.datastream import DataStream
 from millpond.datastream.state import (
     ListStateDescriptor,
@@ -28,7 +29,6 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.errors import IncompatibleCheckpointError
-from millpond.runtime.task.pickling import dumps, loads
 from millpond.testing import KeyedHarness
 from tests.unit.test_evolution import ELEMENTS, Keep
 from tests.unit.test_savepoint import go_on, run_and_save

@@ -15,12 +15,12 @@ from millpond.datastream import (
     RuntimeContext,
     StreamExecutionEnvironment,
 )
+from millpond.datastream.stream_graph import ExchangeKind
+from millpond.driver.planning import plan_job
 from millpond.errors import ProgramError
 from millpond.plan.explain import chains
-from millpond.plan.graph import ExchangeKind
 from millpond.plan.physical import JobPlan
 from millpond.plan.uids import operator_uids
-from millpond.runtime.jobs import plan_job
 from millpond.testing import direct_environment
 from tests.programs.catalogue import three_stages
 

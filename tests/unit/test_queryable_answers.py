@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millpond.common import Time, Types
+from millpond.core.key_groups import key_group_of
 from millpond.datastream import KeyedProcessFunction, ProcessWindowFunction, RuntimeContext
 from millpond.datastream.columns import ColumnStateDescriptor
 from millpond.datastream.state import (
@@ -19,6 +20,7 @@ from millpond.datastream.state import (
 )
 from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.datastream.window import CountTumblingWindowAssigner
+from millpond.engine.state_views import NEEDS_SLOTS, StateViews
 from millpond.errors import (
     MillpondError,
     ProgramError,
@@ -32,8 +34,6 @@ from millpond.queryable.desk import QueryableDesk
 from millpond.queryable.files import Location
 from millpond.queryable.protocol import MAX_KEYS, Status
 from millpond.queryable.read_only_states import read_only_state
-from millpond.runtime.task.key_groups import key_group_of
-from millpond.runtime.task.state_views import NEEDS_SLOTS, StateViews
 from millpond.testing import direct_environment
 from tests.unit.queryable_slot import Do, HandSlot, descriptors
 

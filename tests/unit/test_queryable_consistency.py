@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.engine import host as host_module
 from millpond.errors import UserFunctionError
 from millpond.queryable.protocol import Status
-from millpond.runtime.task import host as host_module
 from tests.unit.queryable_slot import PROBES, HandSlot
 
 BACKENDS = ["hashmap", "rocksdb", "tests.sqlite_backend.SqliteBackend"]

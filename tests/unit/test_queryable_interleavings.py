@@ -16,20 +16,12 @@ from millpond.common import Types
 from millpond.datastream.state import MapStateDescriptor, StateKind
 from millpond.queryable.protocol import Status
 from millpond.state.handles import CurrentKey, WatchedMapStateHandle
-from millpond.state.hash_backend import HashKeyGroup
+from millpond.state.hash.backend import HashKeyGroup
 from millpond.state.key_group_state import KeyGroupState
 from tests.unit.queryable_slot import HandSlot
 
-_TRACED = (
-    "hash_tables",
-    "handles",
-    "state_views",
-    "answers",
-    "host",
-    "changelog",
-    "key_group_state",
-)
-_TRACED += ("stored_tables", "stored_lists", "stored_maps")
+_TRACED = ("tables", "lists", "maps", "handles", "key_group_state", "change_log")  # of state/
+_TRACED += ("state_views", "host", "answers")
 
 
 class Interrupted:
@@ -227,7 +219,7 @@ def test_batches_that_come_while_state_is_read_do_not_matter(state: str) -> None
             run_all(slot, range(3), commit=True)
             problems: list[Any] = []
             interrupt: Callable[[], None] = lambda own=slot, do=action: do(own)  # type: ignore[misc] # noqa: E731
-            reading = Interrupted(number, interrupt, ("state_views", "hash_tables"))
+            reading = Interrupted(number, interrupt, ("state_views", "tables"))
             reading.run(lambda own=slot, said=problems: said.append(check(own, state, 2)))
             assert problems == [None], f"at instruction {number}"
             last = reading.count < number

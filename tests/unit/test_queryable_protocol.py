@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from millpond.common import Row, Types
 from millpond.common.time import Instant
 from millpond.common.typeinfo import to_type_info
+from millpond.core.key_groups import stable_hash
 from millpond.queryable.json_codec import (
     NotJsonError,
     json_of_text,
@@ -39,8 +40,7 @@ from millpond.queryable.protocol import (
     ProtocolError,
     encode,
 )
-from millpond.runtime.task.key_groups import stable_hash
-from millpond.state.schemas import schema_of
+from millpond.state.types.schemas import schema_of
 
 GOLDEN = Path(__file__).parent / "golden" / "look-ups.v1.bin"
 MESSAGES = [

@@ -23,19 +23,19 @@ from millpond.datastream import (
 )
 from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig
 from millpond.datastream.state import ValueStateDescriptor
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.job_folder import JobFolder
+from millpond.driver.output import OutputDelivery
+from millpond.driver.planning import plan_job
+from millpond.driver.state_types import stored_in
+from millpond.engine.exchange.batch import LanePlan
+from millpond.engine.exchange.frames import SINK_LEVEL, Row, rows_of_level
+from millpond.engine.host import JobHost
+from millpond.engine.sink_pass import SinkHost
 from millpond.errors import IncompatibleCheckpointError, UserFunctionError
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.job_folder import JobFolder
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.output import OutputDelivery
-from millpond.runtime.state_types import stored_in
-from millpond.runtime.task.batch import LanePlan
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import SINK_LEVEL, Row, rows_of_level
-from millpond.runtime.task.host import JobHost
-from millpond.runtime.task.sink_pass import SinkHost
+from millpond.state.change_log import MemoryLogStore
 from millpond.testing import FAIL, MarkedSource, direct_environment
 from tests.conftest import delivered_lines
 

@@ -15,10 +15,10 @@ from millpond.datastream.state import (
     StateDescriptor,
     ValueStateDescriptor,
 )
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.planning import plan_job
 from millpond.errors import IncompatibleCheckpointError, SavepointError
-from millpond.plan.graph import SinkKind
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
 from millpond.savepoint import Savepoint
 from millpond.testing import CUT
 from tests.unit.test_evolution import Keep

@@ -20,13 +20,13 @@ from millpond.datastream import (
     StreamExecutionEnvironment,
 )
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from millpond.driver import running_job
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.job_folder import JobFolder
+from millpond.driver.output import OutputDelivery
+from millpond.driver.report import flat_metrics, shown_settings
+from millpond.driver.running_job import RunningJob
 from millpond.errors import ProgramError
-from millpond.runtime import jobs
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.job_folder import JobFolder
-from millpond.runtime.jobs import RunningJob
-from millpond.runtime.output import OutputDelivery
-from millpond.runtime.report import flat_metrics, shown_settings
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 from tests.unit.test_recovery import job as recovery_job
@@ -38,9 +38,9 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "job-report.md"
 def submitted() -> Iterator[list[RunningJob]]:
     """Jobs that were submitted, as a job manager learns of them."""
     found: list[RunningJob] = []
-    jobs.listeners.append(found.append)
+    running_job.listeners.append(found.append)
     yield found
-    jobs.listeners.remove(found.append)
+    running_job.listeners.remove(found.append)
 
 
 def finished(environment: StreamExecutionEnvironment) -> dict[str, Any]:
@@ -181,12 +181,12 @@ def test_backlog_and_credits_are_seen_while_a_batch_runs(submitted: list[Running
     """E9."""
     _reports.clear()
     environment = direct_environment({"millpond.batch.max-records": 2})
-    jobs.listeners.append(_running.append)
+    running_job.listeners.append(_running.append)
     try:
         environment.from_collection([1, 2, 3, 4, 5]).map(look).print()
         report = finished(environment)
     finally:
-        jobs.listeners.remove(_running.append)
+        running_job.listeners.remove(_running.append)
     flows = [own["flow"] for own in _reports]
     assert [flow["backlog-records"] for flow in flows] == [3, 3, 1, 1, 0]
     assert [flow["credits"] for flow in flows] == [2] * 5
@@ -359,12 +359,12 @@ def test_epoch_of_an_earlier_release_is_read(tmp_path: Path) -> None:
 def test_savepoints_are_listed(tmp_path: Path) -> None:
     environment, counted = keyed(["a", "b", "c"], millpond__batch__max_records=1)
     counted.print()
-    jobs.listeners.append(ask := lambda job: asked.append(Asked(job, tmp_path)))
+    running_job.listeners.append(ask := lambda job: asked.append(Asked(job, tmp_path)))
     asked: list[Asked] = []
     try:
         report = finished(environment)
     finally:
-        jobs.listeners.remove(ask)
+        running_job.listeners.remove(ask)
     path = asked[0].path()
     (savepoint,) = report["savepoints"]
     assert savepoint["path"] == path
@@ -500,11 +500,11 @@ def test_listeners_hear_of_a_job_before_it_starts() -> None:
         states.append(job.report()["state"])
         assert not job._thread.is_alive()
 
-    jobs.listeners.append(listen)
+    running_job.listeners.append(listen)
     try:
         environment = direct_environment()
         environment.from_collection([1]).print()
         finished(environment)
     finally:
-        jobs.listeners.remove(listen)
+        running_job.listeners.remove(listen)
     assert states == ["CREATED"]

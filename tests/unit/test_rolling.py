@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
-from millpond.runtime.task import rolling
-from millpond.runtime.task.rolling import roll
-from millpond.state.hash_tables import HashValueTable as ValueTable
+from millpond.state import rolling
+from millpond.state.hash.tables import HashValueTable as ValueTable
+from millpond.state.rolling import roll
 
 KEYS = st.sampled_from(["a", "b", "c", 1, (2, "x")])
 NUMBERS = st.one_of(st.integers(-5, 5), st.integers(-(1 << 40), 1 << 40))

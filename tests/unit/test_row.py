@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from millpond.common import Row, RowKind
-from millpond.runtime.task.key_groups import stable_hash
+from millpond.core.key_groups import stable_hash
 
 
 def test_row_by_position_name_and_attribute() -> None:

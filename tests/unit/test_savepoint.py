@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from millpond.common import Duration, JobStatus, Time, Types, WatermarkStrategy
+from millpond.core.labels import split_label
 from millpond.datastream import (
     BroadcastProcessFunction,
     DataStream,
@@ -23,19 +24,18 @@ from millpond.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
+from millpond.datastream.stream_graph import SinkKind
 from millpond.datastream.window import TumblingEventTimeWindows
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.job_folder import JobFolder
+from millpond.driver.planning import plan_job
+from millpond.driver.savepoint_desk import SavepointDesk
+from millpond.driver.savepoint_orders import SavepointOrders, request_by_file, withdraw
 from millpond.errors import ProgramError, SavepointError
-from millpond.plan.graph import SinkKind
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.direct.executor import DirectExecutors
-from millpond.runtime.job_folder import JobFolder
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.savepoint_desk import SavepointDesk
-from millpond.runtime.savepoint_orders import SavepointOrders, request_by_file, withdraw
-from millpond.runtime.task.changelog import load
-from millpond.runtime.task.labels import split_label
+from millpond.executors.direct.executor import DirectExecutors
 from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.writer import building_folder
+from millpond.state.change_log import load
 from millpond.state.key_group_state import KeyGroupState
 from millpond.testing import CUT, MarkedSource, direct_environment
 

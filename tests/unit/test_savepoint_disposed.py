@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from millpond.common import JobStatus
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.job_folder import JobFolder
+from millpond.driver.output import OutputDelivery
+from millpond.driver.planning import plan_job
 from millpond.errors import SavepointError
-from millpond.plan.graph import SinkKind
+from millpond.executors.direct.executor import DirectExecutors
 from millpond.plan.physical import JobPlan
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.direct.executor import DirectExecutors
-from millpond.runtime.job_folder import JobFolder
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.output import OutputDelivery
 from tests.unit.test_savepoint import CUT_RECORDS, job, remember, run_and_save, run_to_the_end
 
 

@@ -16,7 +16,8 @@ from millpond.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from millpond.errors import MillpondError
 from millpond.savepoint import Savepoint
 from millpond.savepoint.reader import SavepointReader
-from millpond.state import stored_tables, stored_timers
+from millpond.state.ordered import tables as stored_tables
+from millpond.state.ordered import timers as stored_timers
 from millpond.testing import CUT
 from tests.unit.test_savepoint import go_on, remember, run_and_save
 

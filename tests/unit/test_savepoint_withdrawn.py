@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from millpond.plan.graph import SinkKind
-from millpond.runtime.coordinator import Coordinator
-from millpond.runtime.job_folder import JobFolder
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.output import OutputDelivery
-from millpond.runtime.savepoint_orders import read_answer, request_by_file, withdraw
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.job_folder import JobFolder
+from millpond.driver.output import OutputDelivery
+from millpond.driver.planning import plan_job
+from millpond.driver.savepoint_orders import read_answer, request_by_file, withdraw
 from tests.unit.test_savepoint import CUT_RECORDS, job, remember
 
 
@@ -67,7 +67,7 @@ def test_savepoint_withdrawn_while_it_is_written_leaves_nothing(
 ) -> None:
     order = running.ask()
     monkeypatch.setattr(
-        "millpond.runtime.savepoint_desk.check_parts",
+        "millpond.driver.savepoint_desk.check_parts",
         lambda *_: withdraw(running.folder.path, order),
     )
     running.coordinator.plan(0)

@@ -12,9 +12,9 @@ import pytest
 
 from millpond.cli.main import main
 from millpond.errors import SetupError
-from millpond.runtime.spark import worker_python
-from millpond.runtime.spark.error_text import find_error, reported_errors
-from millpond.runtime.spark.java import find_java
+from millpond.executors.spark import worker_python
+from millpond.executors.spark.error_text import find_error, reported_errors
+from millpond.executors.spark.java import find_java
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -138,6 +138,6 @@ def test_workers_are_started_with_the_path_of_the_program(
 
 def test_what_spark_loads_to_start_a_query_is_light() -> None:
     """It starts a process for each query that only asks for the names of states."""
-    show = "import sys, millpond.runtime.spark.level; print('numpy' in sys.modules)"
+    show = "import sys, millpond.executors.spark.level; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

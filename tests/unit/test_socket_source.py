@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from millpond.datastream.connectors.socket_source import SocketSource
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.planning import plan_job
 from millpond.errors import JobExecutionError, ProgramError
-from millpond.plan.graph import SinkKind
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
 from millpond.testing import direct_environment
 from tests.servers import free_port, wait_until
 from tests.unit.test_recovery import Crash, StandInForSpark

@@ -17,11 +17,11 @@ from millpond.datastream import (
 from millpond.datastream.connectors.function_source import FunctionSource
 from millpond.datastream.connectors.hybrid_source import HybridSource
 from millpond.datastream.state import ListStateDescriptor
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.planning import plan_job
 from millpond.errors import IncompatibleCheckpointError, JobExecutionError
-from millpond.plan.graph import SinkKind
+from millpond.executors.direct.executor import DirectExecutors
 from millpond.plan.physical import JobPlan
-from millpond.runtime.direct.executor import DirectExecutors
-from millpond.runtime.jobs import plan_job
 from millpond.testing import direct_environment
 from tests.conftest import delivered_lines
 from tests.unit.test_recovery import Crash, StandInForSpark, sink

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from millpond.runtime.spark import worker
+from millpond.executors.spark import worker
 
 
 class Thing:

@@ -15,12 +15,12 @@ from millpond.datastream.state import MapStateDescriptor
 from millpond.datastream.state_backend import BackendContext
 from millpond.datastream.window import SlidingEventTimeWindows
 from millpond.errors import MillpondError, ProgramError, SetupError, StateLostError
-from millpond.runtime.task import changelog
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.state.backends import OpenBackend
-from millpond.state.hash_backend import MemoryStateBackend
+from millpond.state import change_log as changelog
+from millpond.state.backends import OpenBackend, make_backend
+from millpond.state.change_log import MemoryLogStore
+from millpond.state.hash.backend import MemoryStateBackend
 from millpond.state.key_group_state import KeyGroupState
-from millpond.state.rocksdb_backend import RocksDBStateBackend
+from millpond.state.ordered.rocksdb import RocksDBStateBackend
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
 from tests.unit.test_savepoint import run_to_the_end
 
@@ -95,7 +95,7 @@ def small_blocks(options: Any, table: Any) -> None:
 @pytest.mark.parametrize("compression", ["none", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("style", ["level", "universal"])
 def test_rocksdb_takes_its_settings(tmp_path: Path, compression: str, style: str) -> None:
-    backend = RocksDBStateBackend()
+    backend = make_backend(RocksDBStateBackend)
     options = {
         "state.backend.rocksdb.compression": compression,
         "state.backend.rocksdb.compaction.style": style,
@@ -108,8 +108,9 @@ def test_rocksdb_takes_its_settings(tmp_path: Path, compression: str, style: str
         "state.backend.rocksdb.options-factory": f"{__name__}.small_blocks",
     }
     backend.open(BackendContext(tmp_path / "db", options))
-    backend._store.write([(b"a", b"b" * 1000)], [])
-    assert backend._store.get(b"a") == b"b" * 1000
+    store = backend._store
+    store.write([(b"a", b"b" * 1000)], [])
+    assert store.get(b"a") == b"b" * 1000
     backend.close()
     written = "".join(path.read_text() for path in (tmp_path / "db").glob("OPTIONS-*"))
     expected = {

@@ -16,7 +16,7 @@ from millpond.savepoint.manifest import Manifest, OperatorEntry, describe_file
 from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.writer import StateFile
 from millpond.state.key_group_state import KeyGroupState
-from millpond.state.schemas import PICKLE
+from millpond.state.types.schemas import PICKLE
 from millpond.testing import CUT
 from tests.unit.test_evolution import Keep
 from tests.unit.test_savepoint import go_on, run_and_save

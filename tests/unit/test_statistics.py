@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from millpond.datastream import StreamExecutionEnvironment  # noqa: F401 (first: plan needs it)
+from millpond.driver.statistics import JobStatistics, VertexView
+from millpond.engine.work_meter import WorkCounts
 from millpond.plan.vertices import Vertex
-from millpond.runtime.statistics import JobStatistics, VertexView
-from millpond.runtime.task.work_meter import WorkCounts
 from millpond.testing import ManualClock
 
 SOURCE, KEYED, SINK = 1, 2, 9

@@ -13,9 +13,9 @@ from millpond.common.watermark_strategy import TimestampAssigner
 from millpond.datastream import KeyedProcessFunction, RuntimeContext
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.state import ValueStateDescriptor
-from millpond.plan.graph import SinkKind
+from millpond.datastream.stream_graph import SinkKind
+from millpond.driver.planning import plan_job
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
 from millpond.testing import direct_environment
 from tests.unit.test_recovery import Crash, StandInForSpark
 

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millpond.common import Time, Types
+from millpond.core.codec import freeze
 from millpond.datastream.state import (
     MapStateDescriptor,
     StateKind,
@@ -20,23 +21,24 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.datastream.state_backend import BackendContext, OrderedStore, StateBackend
+from millpond.engine.context import TaskClock
 from millpond.errors import StateLostError
-from millpond.runtime.task import changelog
-from millpond.runtime.task.changelog import CachedState, MemoryLogStore
-from millpond.runtime.task.codec import freeze
-from millpond.runtime.task.context import TaskClock
-from millpond.runtime.task.timers import TimerQueue, Timers
-from millpond.state import stored_tables, stored_timers
-from millpond.state.expiry import Expiry
+from millpond.state import change_log as changelog
+from millpond.state.backends import make_backend
+from millpond.state.change_log import CachedState, MemoryLogStore
 from millpond.state.handles import CurrentKey
-from millpond.state.key_bytes import KeyBytes, encode_key
 from millpond.state.key_group_state import KeyGroupState, declared_schemas
-from millpond.state.rocksdb_backend import RocksDBStateBackend
-from millpond.state.stored_key_group import StoredKeyGroup
-from millpond.state.stored_map_handle import StoredMapStateHandle
-from millpond.state.stored_timers import StoredTimers
+from millpond.state.ordered import tables as stored_tables
+from millpond.state.ordered import timers as stored_timers
+from millpond.state.ordered.key_bytes import KeyBytes, encode_key
+from millpond.state.ordered.key_group import StoredKeyGroup
+from millpond.state.ordered.map_handle import StoredMapStateHandle
+from millpond.state.ordered.rocksdb import RocksDBStateBackend
+from millpond.state.ordered.timers import StoredTimers
 from millpond.state.tables import MISSING
-from millpond.state.ttl_handles import TtlMapState
+from millpond.state.timers import TimerQueue, Timers
+from millpond.state.ttl.expiry import Expiry
+from millpond.state.ttl.handles import TtlMapState
 from tests.sqlite_backend import SqliteBackend
 from tests.unit.test_changelog import FATE, Model, apply
 
@@ -64,7 +66,7 @@ _operators = itertools.count()
 def backend(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StateBackend]:
-    opened = request.param()
+    opened = make_backend(request.param)
     opened.open(BackendContext(tmp_path_factory.mktemp("state")))
     yield opened
     opened.close()
@@ -468,7 +470,7 @@ def test_cleaning_up_before_a_snapshot_keeps_nothing_in_memory(
     state = KeyGroupState(0, StoredKeyGroup(store, 1, 0))
     clock = TaskClock()
     expiry = Expiry(StateTtlConfig.new_builder(Time.seconds(1)).build(), clock)
-    monkeypatch.setattr("millpond.state.expiry._THEN_REST", 10)
+    monkeypatch.setattr("millpond.state.ttl.expiry._THEN_REST", 10)
     table = state.state(MapStateDescriptor("m", Types.INT(), Types.INT()), expiry=expiry)
     for number in range(100):
         table.put("key", number, (0 if number % 2 else 5000, number))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.runtime.task.timers import TimerQueue
+from millpond.state.timers import TimerQueue
 
 SPAN = 1 << 20
 TIMES = st.one_of(

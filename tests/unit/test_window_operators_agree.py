@@ -30,10 +30,10 @@ from millpond.datastream.window import (
     TumblingEventTimeWindows,
 )
 from millpond.datastream.windowed_stream import WindowOperation
+from millpond.engine.exchange.frames import Row, rows_of_level
 from millpond.errors import ProgramError, UserFunctionError
-from millpond.runtime.direct.executor import DirectExecutor
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import Row, rows_of_level
+from millpond.executors.direct.executor import DirectExecutor
+from millpond.state.change_log import MemoryLogStore
 from millpond.testing import CUT, KeyedHarness, MarkedSource, direct_environment
 
 LATE = OutputTag("late", Types.PICKLED_BYTE_ARRAY())

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from millpond.common import Duration, Time, Types, WatermarkStrategy
 from millpond.common.time import MIN_TIMESTAMP
+from millpond.core.key_groups import key_group_of, subtask_of
 from millpond.datastream import AggregateFunction, OutputTag, WindowFunction
 from millpond.datastream.window import (
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from millpond.runtime.task.key_groups import key_group_of, subtask_of
 from millpond.testing import CUT, KeyedHarness, MarkedSource, direct_environment
 
 BOUND_MS = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.runtime.task.codec import freeze_all
-from millpond.runtime.task.work_meter import (
+from millpond.core.codec import freeze_all
+from millpond.engine.work_meter import (
     Surroundings,
     WorkCounts,
     WorkMeter,

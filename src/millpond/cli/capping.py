@@ -21,9 +21,9 @@ from millpond.cli.capping_job import (
     remember,
 )
 from millpond.common.job_client import JobClient
-from millpond.datastream.connectors.redis import connect
+from millpond.datastream.connectors.redis.connection import connect
+from millpond.driver.job_folder import is_locked
 from millpond.errors import ProgramError, SetupError
-from millpond.runtime.job_folder import is_locked
 
 _REDIS_VARIABLE = "MILLPOND_CAPPING_REDIS"
 _COUNTS = {

@@ -29,8 +29,8 @@ from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.connectors.hybrid_source import HybridSource
 from millpond.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource
+from millpond.driver.job_folder import is_locked
 from millpond.errors import ProgramError
-from millpond.runtime.job_folder import is_locked
 
 JOB_NAME = "frequency capping"
 CONTROL = "control"

@@ -24,9 +24,9 @@ from millpond.cli.capping_job import (
     redis_of,
     remembered,
 )
-from millpond.datastream.connectors.redis import connect, hidden
+from millpond.datastream.connectors.redis.connection import connect, hidden
+from millpond.driver.job_folder import is_locked
 from millpond.errors import JobExecutionError
-from millpond.runtime.job_folder import is_locked
 
 
 def rebuild(parsed: argparse.Namespace) -> int:

@@ -52,8 +52,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _of_folder(job: str, checkpoint_dir: str | None) -> list[dict[str, Any]]:
-    from millpond.runtime.task import codec
-    from millpond.runtime.task.codec import BlobKind
+    from millpond.core import codec
+    from millpond.core.codec import BlobKind
 
     folder = find_job(job, checkpoint_dir)
     paths = sorted((folder / "epochs").glob("*.epoch"), key=lambda path: int(path.stem))

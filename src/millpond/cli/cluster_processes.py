@@ -55,7 +55,7 @@ class ClusterStarter:
 
     def start_master(self, port: int, page_port: int) -> str:
         """The master's URL, when it answers."""
-        from millpond.runtime.spark import daemons
+        from millpond.executors.spark import daemons
 
         make_private(self._folder / "spark")
         settings = make_private(self._folder / "spark" / "conf")
@@ -81,7 +81,7 @@ class ClusterStarter:
 
     def start_worker(self, number: int, cores: int, memory: str) -> None:
         """Does not wait for it."""
-        from millpond.runtime.spark import daemons
+        from millpond.executors.spark import daemons
 
         folder = make_private(self._folder / "spark" / f"worker-{number}")
         assert self.record.master is not None
@@ -102,7 +102,7 @@ class ClusterStarter:
         write_cluster(self._folder, self.record)
 
     def _has_workers(self, expected: int) -> bool:
-        from millpond.runtime.spark import daemons
+        from millpond.executors.spark import daemons
 
         state = daemons.master_state(self.master_page)
         return state is not None and state.workers >= expected

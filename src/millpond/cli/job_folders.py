@@ -18,7 +18,7 @@ def find_job(job: str, checkpoint_dir: str | None) -> Path:
     """The folder of a job: itself, or by the job's name below a folder for checkpoints."""
     folder = Path(job)
     if checkpoint_dir is not None:
-        from millpond.runtime.job_folder import folder_name
+        from millpond.driver.job_folder import folder_name
 
         folder = Path(checkpoint_dir) / folder_name(job)
     if not (folder / "job.blob").exists():

@@ -37,8 +37,8 @@ def _settings(parsed: argparse.Namespace) -> int:
 
 
 def _prepare(parsed: argparse.Namespace) -> int:
-    from millpond.runtime.spark.class_archive import make_archive
-    from millpond.runtime.spark.session import JAVA_OPTIONS
+    from millpond.executors.spark.class_archive import make_archive
+    from millpond.executors.spark.session import JAVA_OPTIONS
 
     if not parsed.json:
         print("Archiving Spark's Java classes (once, about a minute) ...", flush=True)

@@ -13,8 +13,8 @@ from millpond.errors import SavepointError
 from millpond.savepoint.disposal import dispose
 from millpond.savepoint.manifest import Manifest, OperatorEntry
 from millpond.savepoint.reader import SavepointReader
-from millpond.state.evolution import type_text
-from millpond.state.schemas import is_pickled
+from millpond.state.types.evolution import type_text
+from millpond.state.types.schemas import is_pickled
 
 
 def list_savepoints(folder: Path, as_json: bool) -> int:

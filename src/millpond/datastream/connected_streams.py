@@ -19,8 +19,8 @@ from millpond.datastream.functions import (
     RuntimeContext,
 )
 from millpond.datastream.state import MapStateDescriptor
+from millpond.datastream.stream_graph import OperatorKind
 from millpond.errors import ProgramError
-from millpond.plan.graph import OperatorKind
 
 if TYPE_CHECKING:
     from millpond.datastream.data_stream import DataStream

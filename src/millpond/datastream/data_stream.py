@@ -42,6 +42,15 @@ from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.queryable_stream import KeyedQueryable, Queryable
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
 from millpond.datastream.state import MapStateDescriptor
+from millpond.datastream.stream_graph import (
+    Chaining,
+    Edge,
+    Exchange,
+    ExchangeKind,
+    Node,
+    OperatorKind,
+    SinkKind,
+)
 from millpond.datastream.window import (
     CountSlidingWindowAssigner,
     CountTrigger,
@@ -52,15 +61,6 @@ from millpond.datastream.window import (
 from millpond.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import module_getattr
-from millpond.plan.graph import (
-    Chaining,
-    Edge,
-    Exchange,
-    ExchangeKind,
-    Node,
-    OperatorKind,
-    SinkKind,
-)
 
 if TYPE_CHECKING:
     from millpond.common.execution_config import ExecutionConfig

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from millpond.datastream.slot_sharing_group import SlotSharingGroup
-from millpond.plan.graph import Chaining, Node
+from millpond.datastream.stream_graph import Chaining, Node
 
 
 class CloseableIterator:

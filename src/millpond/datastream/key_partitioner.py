@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from millpond.core.key_groups import default_max_parallelism, key_group_of, subtask_of
 from millpond.datastream.functions import Partitioner
-from millpond.runtime.task.key_groups import default_max_parallelism, key_group_of, subtask_of
 
 
 class KeyGroupPartitioner(Partitioner):

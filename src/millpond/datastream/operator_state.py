@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from millpond.common.typeinfo import Types
 from millpond.datastream.state import ListState, ListStateDescriptor, MapStateDescriptor
@@ -97,3 +98,20 @@ def operator_state_of(function: Any) -> CheckpointedFunction | None:
         if isinstance(own, ListCheckpointed):
             return _AsLists(own)
     return None
+
+
+class SourceLists(Protocol):
+    """The lists of a source function, which has one subtask, on the driver."""
+
+    def initialize(self) -> None:
+        """Call the function's `initialize_state`."""
+
+    def snapshot(self, epoch: int, time_ms: int) -> None:
+        """Call the function's `snapshot_state`."""
+
+    def content(self) -> Any:
+        """What the lists hold, in a form that can be stored and opened again."""
+
+
+OpenSourceLists = Callable[[CheckpointedFunction, str, Any], SourceLists]
+"""Takes the function, the source's name, and what `content` gave once (None: nothing yet)."""

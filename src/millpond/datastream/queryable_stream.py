@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from millpond.datastream.data_stream_sink import DataStreamSink
 from millpond.datastream.functions import KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import StateDescriptor, StateKind, ValueStateDescriptor
+from millpond.datastream.stream_graph import Node, OperatorKind
 from millpond.errors import ProgramError
-from millpond.plan.graph import Node, OperatorKind
 
 if TYPE_CHECKING:
     from millpond.datastream.data_stream import DataStream

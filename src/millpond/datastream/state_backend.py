@@ -62,7 +62,7 @@ class KeyGroupStorage(ABC):
 
     @abstractmethod
     def timers(self, domain: str) -> Any:
-        """The timers of a time domain, empty: `millpond.runtime.task.timers.Timers`."""
+        """The timers of a time domain, empty: `millpond.state.timers.Timers`."""
 
 
 class OrderedStore(ABC):
@@ -90,21 +90,14 @@ class OrderedStore(ABC):
     def close(self) -> None: ...
 
 
-class OrderedStoreBackend(StateBackend):
-    """A backend that keeps state as bytes in an ordered store: write `open_store`, and you have your own."""
+class OrderedStoreBackend(ABC):
+    """A backend that keeps state as bytes in an ordered store: write `open_store`, and you have your own.
 
-    _store: OrderedStore
+    Needs a constructor without arguments. The flags mean what they mean for a StateBackend."""
+
+    keeps_log = True
+    reads_from_any_thread = False
 
     @abstractmethod
-    def open_store(self, context: BackendContext) -> OrderedStore: ...
-
-    def open(self, context: BackendContext) -> None:
-        self._store = self.open_store(context)
-
-    def key_group(self, operator: int, number: int) -> KeyGroupStorage:
-        from millpond.state.stored_key_group import StoredKeyGroup
-
-        return StoredKeyGroup(self._store, operator, number)
-
-    def close(self) -> None:
-        self._store.close()
+    def open_store(self, context: BackendContext) -> OrderedStore:
+        """Open an empty store in the context's folder. It is closed when the slot ends."""

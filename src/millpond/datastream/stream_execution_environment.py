@@ -24,12 +24,12 @@ from millpond.datastream.connectors.file_system import BulkFormat, FileSource, S
 from millpond.datastream.connectors.function_source import FunctionSource
 from millpond.datastream.connectors.socket_source import SocketSource
 from millpond.datastream.data_stream import CloseableIterator, DataStream
+from millpond.datastream.execution import Program, execution_service
 from millpond.datastream.execution_mode import RuntimeExecutionMode
 from millpond.datastream.functions import SourceFunction
+from millpond.datastream.stream_graph import Edge, Exchange, Node, OperatorKind, StreamGraph
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import MissingMethods
-from millpond.plan.graph import Edge, Exchange, Node, OperatorKind, StreamGraph
-from millpond.plan.preview import current_preview
 
 SETTINGS_VARIABLE = "MILLPOND_SETTINGS"
 DEFAULTS_VARIABLE = "MILLPOND_DEFAULTS"
@@ -207,44 +207,18 @@ class StreamExecutionEnvironment(MissingMethods):
         return self.execute_async(job_name).get_job_execution_result().result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
-        from millpond.runtime.jobs import submit
-
-        graph = self._next_graph()
-        self._preview(graph, job_name)
-        return submit(graph, self._configuration, self._config, job_name)
+        return execution_service().submit(self._program(self._next_graph(), job_name))
 
     def get_execution_plan(self) -> str:
         """The plan of the next job as JSON, with Flink's field names."""
-        from millpond.plan.explain import to_json
-        from millpond.runtime.jobs import plan_job
-
-        graph = self._pending_graph()
-        plan = plan_job(graph, self._configuration, self._config, None)
-        return json.dumps(to_json(graph, plan, self._chaining), indent=2)
+        return execution_service().plan_as_json(self._program(self._pending_graph(), None))
 
     def draw_execution_plan(self) -> str:
         """Beyond PyFlink: the plan of the next job, drawn for a terminal."""
-        from millpond.plan.explain import draw
-        from millpond.runtime.jobs import plan_job
+        return execution_service().draw_plan(self._program(self._pending_graph(), None))
 
-        graph = self._pending_graph()
-        plan = plan_job(graph, self._configuration, self._config, None)
-        return draw(graph, plan, self._chaining)
-
-    def _preview(self, graph: StreamGraph, job_name: str | None) -> None:
-        """Leaves the program if only its plan is wanted (`millpond info app.py`)."""
-        preview = current_preview()
-        if preview is None:
-            return
-        from millpond.plan.explain import draw, to_json
-        from millpond.runtime.jobs import plan_job
-
-        direct = options.EXECUTOR.read(self._configuration) == "direct"
-        if not direct and not self._config.get_parallelism():
-            master = options.MASTER.read(self._configuration)
-            self._config.set_parallelism(preview.parallelism(master))
-        plan = plan_job(graph, self._configuration, self._config, job_name)
-        preview.take(to_json(graph, plan, self._chaining), draw(graph, plan, self._chaining))
+    def _program(self, graph: StreamGraph, job_name: str | None) -> Program:
+        return Program(graph, self._configuration, self._config, job_name, self._chaining)
 
     def close(self) -> None:
         """Forget the program's streams. Spark keeps running for the next environment."""
@@ -262,12 +236,9 @@ class StreamExecutionEnvironment(MissingMethods):
     def _execute_and_collect(
         self, sink: Node, job_name: str | None, limit: int | None
     ) -> CloseableIterator | list[Any]:
-        from millpond.runtime.jobs import submit_and_collect
-
         graph = self._graph.select(lambda node: node is sink)
         self._executed.add(sink.id)
-        self._preview(graph, job_name)
-        iterator = submit_and_collect(graph, self._configuration, self._config, job_name)
+        iterator = execution_service().submit_and_collect(self._program(graph, job_name))
         if limit is None:
             return iterator
         with iterator:

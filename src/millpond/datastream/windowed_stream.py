@@ -20,6 +20,7 @@ from millpond.datastream.functions import (
     WindowFunction,
 )
 from millpond.datastream.output_tag import OutputTag
+from millpond.datastream.stream_graph import OperatorKind
 from millpond.datastream.window import (
     DynamicEventTimeSessionWindows,
     EventTimeSessionWindows,
@@ -32,7 +33,6 @@ from millpond.datastream.window import (
 )
 from millpond.datastream.window.assigners import MergingWindowAssigner
 from millpond.errors import ProgramError
-from millpond.plan.graph import OperatorKind
 
 if TYPE_CHECKING:
     from millpond.datastream.data_stream import DataStream, KeyedStream

@@ -14,8 +14,8 @@ from typing import Any
 from millpond.common import options
 from millpond.common.job import JobClient
 from millpond.dispatcher.storage import JobFiles
+from millpond.driver.savepoint_orders import is_requested, read_answer, request_by_file
 from millpond.errors import MillpondError
-from millpond.runtime.savepoint_orders import is_requested, read_answer, request_by_file
 
 
 class CommandDesk:

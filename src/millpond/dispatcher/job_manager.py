@@ -26,9 +26,9 @@ from millpond.common.job import JobStatus
 from millpond.datastream.stream_execution_environment import DEFAULTS_VARIABLE, SETTINGS_VARIABLE
 from millpond.dispatcher.command_desk import CommandDesk
 from millpond.dispatcher.storage import JobFiles, Submission
+from millpond.driver import running_job
+from millpond.driver.running_job import RunningJob
 from millpond.errors import JobCancelledError, MillpondError, ProgramError
-from millpond.runtime import jobs
-from millpond.runtime.jobs import RunningJob
 
 IS_TAKEN = 75  # exit code: another process runs this job
 _LOOK_EVERY_S = 0.2
@@ -51,7 +51,7 @@ class JobManager:
 
     def run(self) -> int:
         """The exit code: 0 if the job finished or was cancelled."""
-        jobs.listeners.append(self._job_begins)
+        running_job.listeners.append(self._job_begins)
         self._write_report()
         attending = threading.Thread(target=self._attend, name="job-manager", daemon=True)
         attending.start()

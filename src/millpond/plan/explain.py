@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from millpond.plan.graph import Chaining, Exchange, ExchangeKind, Node, OperatorKind, StreamGraph
+from millpond.datastream.stream_graph import (
+    Chaining,
+    Exchange,
+    ExchangeKind,
+    Node,
+    OperatorKind,
+    StreamGraph,
+)
 from millpond.plan.physical import JobPlan
 
 

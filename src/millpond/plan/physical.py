@@ -12,8 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from millpond.core.key_groups import default_max_parallelism
 from millpond.datastream.operator_state import keeps_operator_state
-from millpond.plan.graph import (
+from millpond.datastream.stream_graph import (
     Exchange,
     ExchangeKind,
     Node,
@@ -22,7 +23,6 @@ from millpond.plan.graph import (
     StreamGraph,
 )
 from millpond.plan.uids import operator_uids
-from millpond.runtime.task.key_groups import default_max_parallelism
 
 _TWO_INPUTS = {
     OperatorKind.CO_MAP,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from millpond.plan.graph import Node, StreamGraph
+from millpond.datastream.stream_graph import Node, StreamGraph
 
 
 def operator_uids(graph: StreamGraph) -> dict[int, str]:

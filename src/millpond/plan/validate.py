@@ -6,10 +6,10 @@ from typing import Any
 
 import cloudpickle
 
+from millpond.core.key_groups import UPPER_BOUND_MAX_PARALLELISM
 from millpond.datastream.operator_state import keeps_operator_state
+from millpond.datastream.stream_graph import ExchangeKind, Node, OperatorKind, StreamGraph
 from millpond.errors import ProgramError, UnsupportedFeatureError
-from millpond.plan.graph import ExchangeKind, Node, OperatorKind, StreamGraph
-from millpond.runtime.task.key_groups import UPPER_BOUND_MAX_PARALLELISM
 
 
 def validate(

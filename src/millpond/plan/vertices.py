@@ -10,9 +10,9 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 
-from millpond.plan.graph import ExchangeKind, OperatorKind
+from millpond.core.key_groups import default_max_parallelism
+from millpond.datastream.stream_graph import ExchangeKind, OperatorKind
 from millpond.plan.physical import JobPlan, OperatorPlan, Route, SinkPlan, TaskPlan
-from millpond.runtime.task.key_groups import default_max_parallelism
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
+from millpond.core import codec
+from millpond.core.key_groups import key_group_of
 from millpond.datastream.state import AggregatingStateDescriptor, MapStateDescriptor, StateKind
+from millpond.engine.state_views import QueryableState, StateViews, Unreadable
 from millpond.errors import MillpondError, QueryableStateError
 from millpond.queryable.json_codec import key_from_json, value_to_json
 from millpond.queryable.protocol import MAX_KEYS, Status
-from millpond.runtime.task import codec
-from millpond.runtime.task.key_groups import key_group_of
-from millpond.runtime.task.state_views import QueryableState, StateViews, Unreadable
-from millpond.state.expiry import Expiry
 from millpond.state.key_group_state import KeyGroupState
-from millpond.state.schemas import is_pickled, schema_of
 from millpond.state.tables import MISSING
+from millpond.state.ttl.expiry import Expiry
+from millpond.state.types.schemas import is_pickled, schema_of
 
 Result = list[Any]  # [status, what], as in the protocol
 _TRIES = 12

@@ -14,9 +14,9 @@
     enum                              its name
     Instant                           {"seconds", "nanos"}
 
-Where a type is declared (an Avro schema, see `state/schemas.py`) Python gets back what it had. Where none is,
-arrays of keys become tuples, and dates and such are {"$date": text}, {"$time"}, {"$datetime"}, {"$decimal"},
-{"$uuid"} in keys: else they would be taken for strings.
+Where a type is declared (an Avro schema, see `state/types/schemas.py`), Python gets back what it had. Where
+none is, arrays in keys become tuples, and dates and the like are {"$date": text}, {"$time"}, {"$datetime"},
+{"$decimal"} and {"$uuid"} in keys: otherwise they would be taken for strings.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from millpond.core.key_groups import key_group_of
 from millpond.errors import QueryableStateError, RetryLaterError, UnknownStateError
 from millpond.queryable import files
-from millpond.runtime.task.key_groups import key_group_of
 
 
 def states(job_folder: Path) -> dict[str, dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from millpond.datastream.formats.avro_schemas import map_schema
 from millpond.datastream.state import (
     AggregatingState,
     ListState,
@@ -18,8 +19,7 @@ from millpond.datastream.state import (
 )
 from millpond.errors import QueryableStateError
 from millpond.queryable.json_codec import value_from_json
-from millpond.state.avro_schemas import map_schema
-from millpond.state.schemas import schema_of
+from millpond.state.types.schemas import schema_of
 
 
 def read_only_state(descriptor: StateDescriptor, data: Any) -> State:

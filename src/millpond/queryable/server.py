@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.common import options
+from millpond.engine.state_views import StateViews
 from millpond.errors import SetupError
 from millpond.queryable import files
 from millpond.queryable.answers import Answers, description
@@ -39,7 +40,6 @@ from millpond.queryable.protocol import (
     Status,
     encode,
 )
-from millpond.runtime.task.state_views import StateViews
 
 _SWITCH_INTERVAL_S = 0.0002
 _PAUSE_S = 0.0005

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow
 
-from millpond.runtime.task.pickling import dumps
+from millpond.core.pickling import dumps
 from millpond.savepoint.state_tables import Schemas
-from millpond.state.schemas import Schema, codec_of, is_pickled
+from millpond.state.types.schemas import Schema, codec_of, is_pickled
 
 _CANNOT = (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow
 
+from millpond.core.key_groups import key_group_of
 from millpond.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -15,13 +16,12 @@ from millpond.datastream.state import (
     StateKind,
 )
 from millpond.errors import ProgramError, SavepointError, TypeMismatchError
-from millpond.runtime.task.key_groups import key_group_of
-from millpond.runtime.task.operator_state import SPLIT, UNION, deal_out
 from millpond.savepoint.manifest import OperatorEntry
 from millpond.savepoint.state_tables import DOMAINS, TIMERS, TIMERS_KIND, Columns, Schemas
 from millpond.state.broadcast_state import PREFIX as BROADCAST
 from millpond.state.key_group_state import TTL_MARK, declared_schemas
-from millpond.state.schemas import PICKLE, schema_of_values
+from millpond.state.operator_lists import SPLIT, UNION, deal_out
+from millpond.state.types.schemas import PICKLE, schema_of_values
 
 Times = dict[tuple[Any, Any], int]  # (key, entry or position) -> when it was written
 

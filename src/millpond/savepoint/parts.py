@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from millpond.core import codec
+from millpond.core.codec import BlobKind
 from millpond.errors import SavepointError
-from millpond.runtime.task import codec
-from millpond.runtime.task.codec import BlobKind
-from millpond.runtime.task.key_check import KEY
 from millpond.savepoint.state_tables import Content, Schemas, columns_of, schemas_of
+from millpond.state.key_check import KEY
 from millpond.state.key_group_state import ALWAYS_IN_MEMORY, KeyGroupState
-from millpond.state.schemas import PICKLE, Schema, is_pickled
+from millpond.state.types.schemas import PICKLE, Schema, is_pickled
 
 _SUFFIX = ".part"
 _LENGTH = struct.Struct("<Q")

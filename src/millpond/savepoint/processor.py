@@ -20,14 +20,14 @@ from typing import Any
 import pyarrow
 
 from millpond import __version__
+from millpond.core import codec
+from millpond.core.codec import BlobKind
+from millpond.core.key_groups import DEFAULT_MIN_MAX_PARALLELISM
+from millpond.datastream.execution import execution_service
 from millpond.datastream.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.errors import SavepointError
-from millpond.runtime.job_state import EMPTY_JOB_STATE, UidChanges
-from millpond.runtime.task import codec
-from millpond.runtime.task.codec import BlobKind
-from millpond.runtime.task.key_groups import DEFAULT_MIN_MAX_PARALLELISM
-from millpond.runtime.task.operator_state import SPLIT, UNION
 from millpond.savepoint.decoded import is_plain
+from millpond.savepoint.job_state import EMPTY_JOB_STATE, UidChanges
 from millpond.savepoint.manifest import (
     Manifest,
     OperatorEntry,
@@ -46,6 +46,7 @@ from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.state_tables import TIMERS, Columns, columns_of, to_columns
 from millpond.savepoint.writer import JOB_FILE, StateFile, new_folder, state_path
 from millpond.state.broadcast_state import PREFIX as _BROADCAST
+from millpond.state.operator_lists import SPLIT, UNION
 
 
 @dataclass(frozen=True)
@@ -138,10 +139,7 @@ class Savepoint:
         self._refuse_new(uid, state)
         assert self._reader is not None
         if session is None:
-            from millpond.common.configuration import Configuration
-            from millpond.runtime.spark.session import get_session
-
-            session = get_session(Configuration())
+            session = execution_service().spark_session()
         forms = self._reader.forms(uid, state)
         if len(forms) == 1 and is_plain(forms[0].schemas):
             return session.read.parquet(str(self._reader.path / forms[0].file.path))

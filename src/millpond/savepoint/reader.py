@@ -10,16 +10,16 @@ from typing import Any
 import pyarrow.parquet
 
 from millpond.common.paths import local_folder
+from millpond.core import codec
+from millpond.core.codec import BlobKind
 from millpond.errors import SavepointError
-from millpond.runtime.task import codec
-from millpond.runtime.task.codec import BlobKind
-from millpond.runtime.task.key_check import KEY
-from millpond.runtime.task.operator_state import SPLIT, UNION, deal_out
 from millpond.savepoint.decoded import decoded_table
 from millpond.savepoint.manifest import Manifest, OperatorEntry, StateEntry, check_file
 from millpond.savepoint.state_tables import Columns, Content, Schemas, to_columns, to_content
 from millpond.state.broadcast_state import PREFIX as BROADCAST
-from millpond.state.schemas import PICKLE
+from millpond.state.key_check import KEY
+from millpond.state.operator_lists import SPLIT, UNION, deal_out
+from millpond.state.types.schemas import PICKLE
 
 
 class SavepointReader:

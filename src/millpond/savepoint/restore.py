@@ -5,11 +5,11 @@ from __future__ import annotations
 from millpond.errors import SavepointError
 from millpond.plan.identity import state_layout
 from millpond.plan.physical import JobPlan, TaskPlan
-from millpond.runtime.task.key_check import KEY, changed_key, key_schema
-from millpond.runtime.task.type_check import StoredTypes
 from millpond.savepoint.manifest import OperatorEntry
 from millpond.savepoint.reader import SavepointReader, without_key
-from millpond.state.schemas import PICKLE
+from millpond.state.key_check import KEY, changed_key, key_schema
+from millpond.state.type_check import StoredTypes
+from millpond.state.types.schemas import PICKLE
 
 
 def open_savepoint(path: str | None) -> SavepointReader | None:

@@ -18,12 +18,12 @@ from typing import Any
 
 import pyarrow
 
+from millpond.core.codec import freeze, thaw_all
+from millpond.core.columns import decode_list, encode_list
 from millpond.datastream.state import StateKind
 from millpond.errors import CorruptDataError
-from millpond.runtime.task.codec import freeze, thaw_all
-from millpond.runtime.task.columns import decode_list, encode_list
 from millpond.state.key_group_state import TTL_MARK
-from millpond.state.schemas import PICKLE, Schema, codec_of, schema_of_values
+from millpond.state.types.schemas import PICKLE, Schema, codec_of, schema_of_values
 
 TIMERS = "(timers)"  # the name of their table
 TIMERS_KIND = "timers"

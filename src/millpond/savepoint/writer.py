@@ -16,11 +16,10 @@ from typing import Any
 import pyarrow.parquet
 
 from millpond import __version__
+from millpond.core import codec, fault_points
+from millpond.core.codec import BlobKind
 from millpond.plan.identity import state_layout
 from millpond.plan.physical import JobPlan, OperatorPlan, TaskPlan
-from millpond.runtime import fault_points
-from millpond.runtime.task import codec
-from millpond.runtime.task.codec import BlobKind
 from millpond.savepoint.manifest import (
     FileEntry,
     Manifest,

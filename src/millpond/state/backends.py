@@ -9,20 +9,27 @@ from pathlib import Path
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
-from millpond.datastream.state_backend import BackendContext, StateBackend
+from millpond.datastream.state_backend import (
+    BackendContext,
+    OrderedStoreBackend,
+    StateBackend,
+)
 from millpond.errors import MillpondError, ProgramError, SetupError
-from millpond.state.hash_backend import HashMapStateBackend, MemoryStateBackend
-from millpond.state.rocksdb_backend import RocksDBStateBackend, load_by_name, make_options
+from millpond.state.hash.backend import HashMapStateBackend, MemoryStateBackend
+from millpond.state.ordered.backend import OrderedBackend
+from millpond.state.ordered.rocksdb import RocksDBStateBackend, load_by_name, make_options
 
 _PREFIX = "state.backend."
-_KNOWN: dict[str, type[StateBackend]] = {
+BackendClass = type[StateBackend] | type[OrderedStoreBackend]
+_KNOWN: dict[str, BackendClass] = {
     "hashmap": HashMapStateBackend,
     "rocksdb": RocksDBStateBackend,
     "memory": MemoryStateBackend,
 }
 
 
-def backend_class(backend_type: str) -> type[StateBackend]:
+def backend_class(backend_type: str) -> BackendClass:
+    """The class that `state.backend.type` names; raises ProgramError if it names none."""
     if backend_type in _KNOWN:
         return _KNOWN[backend_type]
     if "." not in backend_type:
@@ -31,10 +38,10 @@ def backend_class(backend_type: str) -> type[StateBackend]:
             f"{', '.join(_KNOWN)}, or package.module.Class of a StateBackend of your own."
         )
     found = load_by_name(backend_type, options.STATE_BACKEND.key)
-    if not isinstance(found, type) or not issubclass(found, StateBackend):
+    if not isinstance(found, type) or not issubclass(found, (StateBackend, OrderedStoreBackend)):
         raise ProgramError(
             f"{options.STATE_BACKEND.key} names '{backend_type}', which is no class that extends "
-            "millpond.datastream.state_backend.StateBackend."
+            "StateBackend or OrderedStoreBackend of millpond.datastream.state_backend."
         )
     return found
 
@@ -49,6 +56,12 @@ def backend_settings(configuration: Configuration) -> dict[str, str]:
     return settings
 
 
+def make_backend(backend: BackendClass) -> StateBackend:
+    """A backend that is not open yet, of its class."""
+    made = backend()
+    return OrderedBackend(made) if isinstance(made, OrderedStoreBackend) else made
+
+
 class OpenBackend:
     """A backend with its folder. `folder`: where it may be; a temporary one if None."""
 
@@ -59,7 +72,7 @@ class OpenBackend:
         memory_limit_mb: int | None = None,
     ) -> None:
         backend_type = settings.get(options.STATE_BACKEND.key, options.STATE_BACKEND.default)
-        self.backend = backend_class(backend_type)()
+        self.backend = make_backend(backend_class(backend_type))
         path = Path()
         try:
             if not self.backend.in_memory:

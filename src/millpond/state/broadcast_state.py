@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from millpond.core.codec import freeze, thaw
 from millpond.datastream.state import BroadcastState, MapStateDescriptor, StateDescriptor
 from millpond.errors import ProgramError, TypeMismatchError
-from millpond.runtime.task.codec import freeze, thaw
-from millpond.state.hash_tables import HashMapTable
+from millpond.state.hash.tables import HashMapTable
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MapTable
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.datastream.state import StateDescriptor, StateKind
-from millpond.datastream.state_backend import OrderedStoreBackend, StateBackend
-from millpond.state.column_state import ColumnStateHandle
-from millpond.state.expiry import Clock, Expiry
+from millpond.datastream.state_backend import StateBackend
+from millpond.state.columns.handle import ColumnStateHandle
 from millpond.state.handles import (
     HANDLES,
     CurrentKey,
@@ -15,15 +14,17 @@ from millpond.state.handles import (
     MapStateHandle,
     WatchedMapStateHandle,
 )
-from millpond.state.stored_map_handle import StoredMapStateHandle
-from millpond.state.ttl_handles import TTL_HANDLES
+from millpond.state.ordered.backend import OrderedBackend
+from millpond.state.ordered.map_handle import StoredMapStateHandle
+from millpond.state.ttl.expiry import Clock, Expiry
+from millpond.state.ttl.handles import TTL_HANDLES
 
 
 def map_handle(backend: StateBackend) -> type[MapStateHandle]:
     """Which handle maps of a backend have: one that knows its tables, if there is one."""
     if backend.in_memory:
         return HashMapStateHandle
-    return StoredMapStateHandle if isinstance(backend, OrderedStoreBackend) else MapStateHandle
+    return StoredMapStateHandle if isinstance(backend, OrderedBackend) else MapStateHandle
 
 
 def make_handle(

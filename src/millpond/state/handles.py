@@ -11,6 +11,7 @@ from typing import Any
 
 from millpond.common.basic_types import BasicTypeInfo
 from millpond.common.typeinfo import Types
+from millpond.core.codec import Frozen, freeze, loads
 from millpond.datastream.functions import AggregateFunction, ReduceFunction
 from millpond.datastream.state import (
     AggregatingState,
@@ -24,8 +25,7 @@ from millpond.datastream.state import (
     ValueState,
 )
 from millpond.errors import TypeMismatchError
-from millpond.runtime.task.codec import Frozen, freeze, loads
-from millpond.state.hash_tables import HashMapTable
+from millpond.state.hash.tables import HashMapTable
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from millpond.core.codec import thaw
+from millpond.core.columns import encode_list
 from millpond.datastream.state import MapStateDescriptor, StateDescriptor, StateKind
 from millpond.datastream.state_backend import KeyGroupStorage
 from millpond.errors import IncompatibleCheckpointError, TypeMismatchError
-from millpond.runtime.task.codec import thaw
-from millpond.runtime.task.columns import encode_list
-from millpond.runtime.task.timers import Timers
-from millpond.state.column_table import ColumnTable
-from millpond.state.evolution import CannotBecome, at_rest_converter, type_text
-from millpond.state.expiry import Cleaner, Expiry, drop_times, set_times
-from millpond.state.hash_backend import HashKeyGroup
-from millpond.state.schemas import Schema, schema_of
+from millpond.state.columns.table import ColumnTable
+from millpond.state.hash.backend import HashKeyGroup
 from millpond.state.tables import StateTable, change_all
+from millpond.state.timers import Timers
+from millpond.state.ttl.expiry import Cleaner, Expiry, drop_times, set_times
+from millpond.state.types.evolution import CannotBecome, at_rest_converter, type_text
+from millpond.state.types.schemas import Schema, schema_of
 
 TTL_MARK = "+ttl"  # after the kind of a state, in the log
 Schemas = dict[str, Schema]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.datastream.operator_state import CheckpointedFunction
-from millpond.runtime.task.operator_state import InitializationContext, SnapshotContext
+from millpond.datastream.operator_state import SourceLists as SourceListsContract
 from millpond.state.key_group_state import KeyGroupState
+from millpond.state.operator_lists import InitializationContext, SnapshotContext
 
 
-class SourceLists:
+class SourceLists(SourceListsContract):
     """`saved`: what `content` gave once; None: there is nothing from before."""
 
     def __init__(self, function: CheckpointedFunction, source: str, saved: Any) -> None:

@@ -12,21 +12,22 @@ from typing import Any, NamedTuple
 import numpy
 
 from millpond.common.time import MIN_TIMESTAMP
+from millpond.core import codec
+from millpond.core.bundle import PHASE_RECORD, Bundle
+from millpond.core.key_groups import key_group_of, key_group_range, subtask_of
 from millpond.datastream.data_stream import DataStream
 from millpond.datastream.functions import KeySelector
 from millpond.datastream.output_tag import OutputTag
-from millpond.plan.graph import ExchangeKind
+from millpond.datastream.stream_graph import ExchangeKind
+from millpond.driver.planning import plan_job
+from millpond.engine.chain import OperatorChain
+from millpond.engine.exchange.frames import Part
+from millpond.engine.exchange.router import Router
+from millpond.engine.tasks import make_task
 from millpond.plan.physical import JobPlan
-from millpond.runtime.jobs import plan_job
-from millpond.runtime.task import changelog, codec
-from millpond.runtime.task.bundle import PHASE_RECORD, Bundle
-from millpond.runtime.task.chain import OperatorChain
-from millpond.runtime.task.changelog import MemoryLogStore
-from millpond.runtime.task.frames import Part
-from millpond.runtime.task.key_groups import key_group_of, key_group_range, subtask_of
-from millpond.runtime.task.router import Router
-from millpond.runtime.task.tasks import make_task
+from millpond.state import change_log as changelog
 from millpond.state.backends import OpenBackend
+from millpond.state.change_log import MemoryLogStore
 from millpond.state.key_group_state import KeyGroupState
 from millpond.testing.direct import direct_environment
 

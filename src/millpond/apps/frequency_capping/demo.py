@@ -35,7 +35,7 @@ from millpond.datastream.connectors.base import (
     SplitWork,
     TwoPhaseSink,
 )
-from millpond.datastream.connectors.redis import connect
+from millpond.datastream.connectors.redis.connection import connect
 from millpond.datastream.functions import RuntimeContext, SinkContext
 from millpond.errors import JobExecutionError
 
@@ -250,7 +250,7 @@ def through_kafka(servers: str, rate: int) -> Iterator[Source]:
     in the end."""
     from millpond.common.serialization import ByteArraySchema
     from millpond.datastream.connectors.kafka import KafkaSource
-    from millpond.datastream.connectors.kafka_client import client_module, make_client
+    from millpond.datastream.connectors.kafka.client import client_module, make_client
 
     topic = f"millpond-demo-{time.time_ns() // 1_000_000}"
     admin = make_client("admin.AdminClient", servers, {})

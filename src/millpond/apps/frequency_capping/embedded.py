@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from millpond.datastream.connectors.redis import connect
+from millpond.datastream.connectors.redis.connection import connect
 from millpond.errors import SetupError
 
 _LONGEST_PATH = 100  # of a Unix socket

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millpond import __version__
 from millpond.apps.frequency_capping.pipeline import redis_key
 from millpond.apps.frequency_capping.rules import text_of
-from millpond.datastream.connectors.redis import hidden, is_cluster
+from millpond.datastream.connectors.redis.connection import hidden, is_cluster
 
 _MOST_ADS = 1000
 _MOST_REQUESTS = 1000

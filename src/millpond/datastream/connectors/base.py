@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from millpond.datastream.functions import RuntimeContext, SinkContext
+from millpond.datastream.operator_state import OpenSourceLists
 
 RECORDS_AT_ONCE = 4096
 
@@ -43,6 +44,8 @@ class SplitEnumerator(ABC):
         self.stops_at_end = False
         # The number of the batch that is planned, and the time.
         self.checkpoint = (0, 0)
+        # Opens the lists of a source function that keeps state; set before `start`.
+        self.open_lists: OpenSourceLists | None = None
 
     @abstractmethod
     def split_count(self) -> int:

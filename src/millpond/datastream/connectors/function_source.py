@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cloudpickle
 
@@ -17,11 +17,8 @@ from millpond.datastream.functions import (
     SourceContext,
     SourceFunction,
 )
-from millpond.datastream.operator_state import operator_state_of
+from millpond.datastream.operator_state import SourceLists, operator_state_of
 from millpond.errors import JobExecutionError, MillpondError
-
-if TYPE_CHECKING:
-    from millpond.state.source_lists import SourceLists
 
 _JOIN_S = 5.0
 _CAPACITY = 100_000
@@ -131,11 +128,10 @@ class _FunctionEnumerator(SplitEnumerator):
         can_skip = self._function.deterministic and self._saved is None
         self._context = _Context(self._given_out if can_skip else 0, self.available)
         if self._keeper is not None:
-            from millpond.state.source_lists import SourceLists
-
+            assert self.open_lists is not None
             self._context.lock.capacity = 0  # until somebody says how much a batch may read
             name = self._runtime_context.get_task_name()
-            self._lists = SourceLists(self._keeper, name, self._saved)
+            self._lists = self.open_lists(self._keeper, name, self._saved)
             self._call("initialize_state", self._lists.initialize)
         self._thread = threading.Thread(target=self._run, name="millpond-source", daemon=True)
         self._thread.start()

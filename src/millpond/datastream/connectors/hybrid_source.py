@@ -62,7 +62,7 @@ class _InTurn(SplitEnumerator):
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        if name in ("available", "stops_at_end", "checkpoint"):
+        if name in ("available", "stops_at_end", "checkpoint", "open_lists"):
             for own in self._all:
                 setattr(own, name, value)
 

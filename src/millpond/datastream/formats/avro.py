@@ -16,9 +16,9 @@ from millpond.common.serialization import (
 )
 from millpond.datastream.formats.avro_files import AvroFormat, AvroWriterFactory
 from millpond.datastream.formats.avro_rows import rows_from_avro, rows_to_avro
+from millpond.datastream.formats.avro_schemas import Unfit, read_avro
 from millpond.errors import ProgramError, SetupError, TypeMismatchError, UnsupportedFeatureError
 from millpond.missing import module_getattr
-from millpond.state.avro_schemas import Unfit, read_avro
 
 
 class AvroSchema:

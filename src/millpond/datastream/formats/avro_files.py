@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from millpond.common.serialization import BulkWriter, BulkWriterFactory
-from millpond.datastream.connectors.file_formats import BulkFormat
+from millpond.datastream.connectors.file_system.formats import BulkFormat
 from millpond.datastream.formats.ranges import read_range
 
 

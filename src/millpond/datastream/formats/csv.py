@@ -13,7 +13,7 @@ from millpond.common.basic_types import BasicType, BasicTypeInfo
 from millpond.common.composite_types import RowTypeInfo
 from millpond.common.serialization import BulkWriter, BulkWriterFactory
 from millpond.common.typeinfo import TypeInformation, Types
-from millpond.datastream.connectors.file_formats import StreamFormat
+from millpond.datastream.connectors.file_system.formats import StreamFormat
 from millpond.datastream.formats.csv_rows import (
     CsvRowDeserializationSchema,
     CsvRowSerializationSchema,

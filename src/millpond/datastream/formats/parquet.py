@@ -19,7 +19,7 @@ from millpond.common.serialization import (
     BulkWriterFactory,
     RowDataBulkWriterFactory,
 )
-from millpond.datastream.connectors.file_formats import BulkFormat
+from millpond.datastream.connectors.file_system.formats import BulkFormat
 from millpond.datastream.formats.arrow_types import RowColumns, avro_to_arrow
 from millpond.datastream.formats.avro import AvroSchema
 from millpond.datastream.formats.ranges import read_range

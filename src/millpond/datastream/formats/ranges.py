@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from millpond.runtime.task.record_columns import cut
+from millpond.core.record_columns import cut
 
 _OPEN_FILES = 16
 Begin = Callable[[int], Iterator[Any]]  # from a record on: lists or Arrow record batches

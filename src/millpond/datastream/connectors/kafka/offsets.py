@@ -1,0 +1,171 @@
+"""Where reading a topic begins and ends, with PyFlink's names."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Any, NamedTuple
+
+from millpond.datastream.connectors.kafka.client import client_module, make_client
+from millpond.errors import JobExecutionError
+
+_TIMEOUT_S = 30.0
+
+
+class KafkaTopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class KafkaOffsetResetStrategy(Enum):
+    """What to do if there is no offset."""
+
+    LATEST = 0
+    EARLIEST = 1
+    NONE = 2
+
+
+class KafkaOffsetsInitializer:
+    """`kind`: earliest, latest, timestamp, committed or offsets."""
+
+    def __init__(
+        self,
+        kind: str,
+        timestamp_ms: int = 0,
+        offsets: dict[KafkaTopicPartition, int] | None = None,
+        otherwise: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
+    ) -> None:
+        self.kind = kind
+        self.timestamp_ms = timestamp_ms
+        self.given = dict(offsets or {})
+        self.otherwise = otherwise
+
+    @staticmethod
+    def earliest() -> KafkaOffsetsInitializer:
+        return KafkaOffsetsInitializer("earliest")
+
+    @staticmethod
+    def latest() -> KafkaOffsetsInitializer:
+        return KafkaOffsetsInitializer("latest")
+
+    @staticmethod
+    def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
+        """The first record of each partition that is not older; the end if there is none."""
+        return KafkaOffsetsInitializer("timestamp", timestamp_ms=timestamp)
+
+    @staticmethod
+    def committed_offsets(
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
+    ) -> KafkaOffsetsInitializer:
+        return KafkaOffsetsInitializer("committed", otherwise=offset_reset_strategy)
+
+    @staticmethod
+    def offsets(
+        offsets: dict[KafkaTopicPartition, int],
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
+    ) -> KafkaOffsetsInitializer:
+        return KafkaOffsetsInitializer("offsets", 0, offsets, offset_reset_strategy)
+
+
+class KafkaMetadata:
+    """Partitions and offsets, asked on the driver."""
+
+    def __init__(self, servers: str, properties: dict[str, str], group: str) -> None:
+        self._servers = servers
+        self._properties = properties
+        self._group = group
+        self._admin = make_client("admin.AdminClient", servers, properties)
+
+    def topics(self, pattern: str) -> list[str]:
+        """Those whose whole name matches, apart from Kafka's own."""
+        try:
+            known = self._admin.list_topics(timeout=_TIMEOUT_S).topics
+        except client_module().KafkaException as problem:
+            raise JobExecutionError(
+                f"Kafka at {self._servers} does not answer: {problem}."
+            ) from None
+        names = sorted(name for name in known if not name.startswith("__"))
+        return [name for name in names if re.fullmatch(pattern, name)]
+
+    def partitions(self, topics: list[str]) -> list[KafkaTopicPartition]:
+        """Of these topics, in order. Raises JobExecutionError if there is no such topic, or no Kafka."""
+        found: list[KafkaTopicPartition] = []
+        for topic in topics:
+            try:
+                known = self._admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+            except client_module().KafkaException as problem:
+                raise JobExecutionError(
+                    f"Kafka at {self._servers} does not answer: {problem}."
+                ) from None
+            if known.error is not None:
+                raise JobExecutionError(
+                    f"Topic '{topic}' of the Kafka at {self._servers} cannot be read: {known.error}."
+                )
+            found += [KafkaTopicPartition(topic, number) for number in sorted(known.partitions)]
+        return found
+
+    def ends(self, partitions: list[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        return self._ask(partitions, client_module(".admin").OffsetSpec.latest())
+
+    def resolve(
+        self, wanted: KafkaOffsetsInitializer, partitions: list[KafkaTopicPartition]
+    ) -> dict[KafkaTopicPartition, int]:
+        """The offset of each partition."""
+        specs = client_module(".admin").OffsetSpec
+        if wanted.kind == "earliest":
+            return self._ask(partitions, specs.earliest())
+        if wanted.kind == "latest":
+            return self.ends(partitions)
+        if wanted.kind == "timestamp":
+            ends = self.ends(partitions)
+            found = self._ask(partitions, specs.for_timestamp(wanted.timestamp_ms))
+            return {own: ends[own] if found[own] < 0 else found[own] for own in partitions}
+        known = wanted.given if wanted.kind == "offsets" else self._committed(partitions)
+        missing = [own for own in partitions if own not in known]
+        if missing and wanted.otherwise is KafkaOffsetResetStrategy.NONE:
+            raise JobExecutionError(
+                f"There is no offset to begin at for {', '.join(f'{t}-{p}' for t, p in missing)}, and no "
+                "strategy for that (KafkaOffsetResetStrategy)."
+            )
+        otherwise = (
+            specs.earliest()
+            if wanted.otherwise is KafkaOffsetResetStrategy.EARLIEST
+            else specs.latest()
+        )
+        return {own: known[own] for own in partitions if own in known} | self._ask(
+            missing, otherwise
+        )
+
+    def _ask(
+        self, partitions: list[KafkaTopicPartition], spec: Any
+    ) -> dict[KafkaTopicPartition, int]:
+        if not partitions:
+            return {}
+        place = client_module().TopicPartition
+        asked = {place(own.topic, own.partition): spec for own in partitions}
+        try:
+            answers = self._admin.list_offsets(
+                asked,
+                request_timeout=_TIMEOUT_S,
+                # What belongs to a transaction that is still open cannot be read yet.
+                isolation_level=client_module().IsolationLevel.READ_COMMITTED,
+            )
+            return {
+                KafkaTopicPartition(own.topic, own.partition): answer.result().offset
+                for own, answer in answers.items()
+            }
+        except client_module().KafkaException as problem:
+            raise JobExecutionError(
+                f"Kafka at {self._servers} does not answer: {problem}."
+            ) from None
+
+    def _committed(self, partitions: list[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        place = client_module().TopicPartition
+        consumer = make_client(
+            "Consumer", self._servers, self._properties, **{"group.id": self._group}
+        )
+        try:
+            found = consumer.committed([place(*own) for own in partitions], timeout=_TIMEOUT_S)
+        finally:
+            consumer.close()
+        return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}

@@ -1,0 +1,288 @@
+"""Topics of Kafka as a source, with PyFlink's names.
+
+The driver decides which offsets a batch reads; workers read them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from millpond.common.serialization import DeserializationSchema
+from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.datastream.connectors.kafka.offsets import (
+    KafkaMetadata,
+    KafkaOffsetsInitializer,
+    KafkaTopicPartition,
+)
+from millpond.datastream.connectors.kafka.reader import reader_of
+from millpond.datastream.connectors.kafka.records import (
+    KafkaRecordDeserializationSchema,
+    reader_for,
+)
+from millpond.datastream.functions import RuntimeContext
+from millpond.errors import JobExecutionError, ProgramError
+
+_POLL_MS = 50
+_DISCOVERY = "partition.discovery.interval.ms"
+_DISCOVERY_MS = 300_000
+_log = logging.getLogger(__name__)
+Range = tuple[str, int, int, int]  # topic, partition, from offset, up to offset
+
+
+class KafkaSource(Source):
+    def __init__(
+        self,
+        servers: str,
+        topics: list[str] | str,
+        partitions: list[KafkaTopicPartition],
+        schema: DeserializationSchema | KafkaRecordDeserializationSchema,
+        starting: KafkaOffsetsInitializer,
+        stopping: KafkaOffsetsInitializer | None,
+        bounded: bool,
+        group: str,
+        properties: dict[str, str],
+    ) -> None:
+        self._servers = servers
+        self._topics = topics
+        self._partitions = partitions
+        self._schema = schema
+        self._starting = starting
+        self._stopping = stopping
+        self._group = group
+        self._properties = properties
+        self.bounded = bounded
+        self.endless = stopping is None
+
+    @staticmethod
+    def builder() -> KafkaSourceBuilder:
+        return KafkaSourceBuilder()
+
+    def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
+        metadata = KafkaMetadata(self._servers, self._properties, self._group)
+        every_ms = int(self._properties.get(_DISCOVERY, _DISCOVERY_MS))
+        return _KafkaEnumerator(
+            metadata, self._topics, self._partitions, self._starting, self._stopping, every_ms
+        )
+
+    def read(self, arguments: Range) -> Iterator[tuple[Any, int | None]]:
+        for values, timestamps in self.read_many(arguments):
+            yield from zip(values, timestamps or [], strict=True)
+
+    def read_many(self, arguments: Range) -> Iterator[tuple[list[Any], list[int | None] | None]]:
+        topic, partition, start, end = arguments
+        reader = reader_of(self._servers, self._properties, topic, partition)
+        to_records = reader_for(self._schema)
+        for messages in reader.read(start, end):
+            yield to_records(messages)
+
+
+class _KafkaEnumerator(SplitEnumerator):
+    """A partition is a split. The position is a list of (topic, partition, next offset). `topics` are names,
+    or the pattern of names."""
+
+    def __init__(
+        self,
+        metadata: KafkaMetadata,
+        topics: list[str] | str,
+        partitions: list[KafkaTopicPartition],
+        starting: KafkaOffsetsInitializer,
+        stopping: KafkaOffsetsInitializer | None,
+        discovery_ms: int,
+    ) -> None:
+        super().__init__()
+        self._metadata = metadata
+        self._topics = topics
+        self._given = partitions
+        self._starting = starting
+        self._stopping = stopping
+        self._discovery_s = discovery_ms / 1000
+        self._discovered_s = 0.0
+        self._next: dict[KafkaTopicPartition, int] = {}
+        self._stops: dict[KafkaTopicPartition, int] | None = None
+        self._ends: dict[KafkaTopicPartition, int] = {}  # up to where the last poll could have read
+        self._is_away = False
+        self._has_begun = False
+
+    def start(self) -> None:
+        self._discover(self._starting)
+        known = list(self._next)
+        if self._stopping is not None:
+            self._stops = self._metadata.resolve(self._stopping, known)
+        elif self.stops_at_end:
+            self._stops = self._metadata.ends(known)
+
+    def _discover(self, begin: KafkaOffsetsInitializer) -> None:
+        """Partitions that are new begin at their beginning, except when the job starts."""
+        topics = self._topics
+        if isinstance(topics, str):
+            topics = self._metadata.topics(topics)
+        found = self._given or self._metadata.partitions(topics)
+        new = [own for own in found if own not in self._next]
+        if new:
+            at = KafkaOffsetsInitializer.earliest() if self._has_begun else begin
+            self._next.update(self._metadata.resolve(at, new))
+        self._has_begun = True
+        self._discovered_s = time.monotonic()
+
+    def split_count(self) -> int:
+        return max(1, len(self._next))
+
+    def poll(self, max_records: int) -> list[SplitWork]:
+        try:
+            if self._stops is None and time.monotonic() - self._discovered_s > self._discovery_s:
+                self._discover(self._starting)
+            partitions = list(self._next)
+            if not partitions:
+                return []
+            ends = self._metadata.ends(partitions)
+        except JobExecutionError as problem:
+            if not self._is_away:
+                _log.warning("%s Waiting for it.", problem)
+            self._is_away = True
+            return []
+        self._is_away = False
+        works: list[SplitWork] = []
+        share = max(1, max_records // len(partitions))
+        for split, own in enumerate(partitions):
+            end = ends[own] if self._stops is None else min(ends[own], self._stops.get(own, 0))
+            self._ends[own] = end
+            start = self._next[own]
+            end = min(end, start + share)
+            if end > start and split not in self.paused:
+                works.append(SplitWork(split, (own.topic, own.partition, start, end)))
+                self._next[own] = end
+        return works
+
+    def position(self) -> list[tuple[str, int, int]]:
+        return [(own.topic, own.partition, offset) for own, offset in self._next.items()]
+
+    def restore(self, position: list[tuple[str, int, int]]) -> None:
+        self._next = {KafkaTopicPartition(topic, number): at for topic, number, at in position}
+        self._has_begun = True
+
+    def ended(self) -> list[bool]:
+        if self._stopping is None or self._stops is None:
+            return [False] * self.split_count()
+        return [self._is_through(own) for own in self._next] or [True]
+
+    def _is_through(self, own: KafkaTopicPartition) -> bool:
+        assert self._stops is not None
+        return self._next[own] >= self._stops.get(own, 0)
+
+    def caught_up(self) -> bool:
+        return self._stops is not None and all(map(self._is_through, self._next))
+
+    def backlog(self) -> int | None:
+        if not self._ends:
+            return None
+        return sum(max(0, end - self._next[own]) for own, end in self._ends.items())
+
+    def next_poll_in_ms(self) -> int | None:
+        return _POLL_MS
+
+
+class KafkaSourceBuilder:
+    def __init__(self) -> None:
+        self._servers: str | None = None
+        self._topics: list[str] | str = []
+        self._partitions: list[KafkaTopicPartition] = []
+        self._schema: DeserializationSchema | KafkaRecordDeserializationSchema | None = None
+        self._starting = KafkaOffsetsInitializer.earliest()
+        self._stopping: KafkaOffsetsInitializer | None = None
+        self._bounded = False
+        self._group = "millpond"
+        self._properties: dict[str, str] = {}
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        self._servers = bootstrap_servers
+        return self
+
+    def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+        self._group = group_id
+        return self
+
+    def set_topics(self, *topics: str) -> KafkaSourceBuilder:
+        self._topics = list(topics)
+        return self
+
+    def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
+        """A regular expression for whole names. Topics that come later are found, and read from their
+        beginning, as often as partition.discovery.interval.ms says."""
+        try:
+            re.compile(topic_pattern)
+        except re.error as problem:
+            raise ProgramError(f"'{topic_pattern}' is no regular expression: {problem}.") from None
+        self._topics = topic_pattern
+        return self
+
+    def set_partitions(self, partitions: set[KafkaTopicPartition]) -> KafkaSourceBuilder:
+        self._partitions = sorted(partitions)
+        return self
+
+    def set_starting_offsets(
+        self, starting_offsets_initializer: KafkaOffsetsInitializer
+    ) -> KafkaSourceBuilder:
+        self._starting = starting_offsets_initializer
+        return self
+
+    def set_unbounded(
+        self, stopping_offsets_initializer: KafkaOffsetsInitializer
+    ) -> KafkaSourceBuilder:
+        self._stopping, self._bounded = stopping_offsets_initializer, False
+        return self
+
+    def set_bounded(
+        self, stopping_offsets_initializer: KafkaOffsetsInitializer
+    ) -> KafkaSourceBuilder:
+        self._stopping, self._bounded = stopping_offsets_initializer, True
+        return self
+
+    def set_value_only_deserializer(
+        self, deserialization_schema: DeserializationSchema
+    ) -> KafkaSourceBuilder:
+        self._schema = deserialization_schema
+        return self
+
+    def set_deserializer(
+        self, record_deserializer: KafkaRecordDeserializationSchema
+    ) -> KafkaSourceBuilder:
+        """Records of whole messages: topic, partition, offset, timestamp, key, value, headers."""
+        self._schema = record_deserializer
+        return self
+
+    def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        return self.set_property("client.id", prefix)
+
+    def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
+        self._properties[key] = value
+        return self
+
+    def set_properties(self, props: dict[str, str]) -> KafkaSourceBuilder:
+        self._properties.update(props)
+        return self
+
+    def build(self) -> KafkaSource:
+        servers = self._servers or self._properties.get("bootstrap.servers")
+        if servers is None or self._schema is None:
+            raise ProgramError(
+                "A KafkaSource needs set_bootstrap_servers and set_value_only_deserializer."
+            )
+        if not self._topics and not self._partitions:
+            raise ProgramError(
+                "A KafkaSource needs set_topics, set_topic_pattern or set_partitions."
+            )
+        return KafkaSource(
+            servers,
+            self._topics,
+            self._partitions,
+            self._schema,
+            self._starting,
+            self._stopping,
+            self._bounded,
+            self._properties.get("group.id", self._group),
+            {k: v for k, v in self._properties.items() if k != "bootstrap.servers"},
+        )

@@ -1,0 +1,237 @@
+"""A job's folder: everything durable about it.
+
+    job.blob            what the job is: name, operators, parallelism (written once)
+    lock                held by the driver that runs the job
+    run                 "<generation> running" while a run of the job is going on, else "... ended"
+    plans/N-L.lane      what lane L of batch N reads; written before batch N runs
+    plans/N.plan        positions of the sources after batch N; written after its lanes
+    epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
+    unions/T-N          union lists of the subtasks of task T, as batch N left them
+    committed, queryable.json, queryable/   for look-ups of queryable state (queryable/files.py)
+    requests/           savepoints that other processes ask for (savepoint_orders.py)
+    spark/              Spark's own checkpoint of the query (offsets, commits, state)
+
+Every file is written aside, synced and renamed; blobs are as in `core/codec.py`. A batch is
+planned once: if its plan is there, a restart runs exactly that plan again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from millpond.common.file_lock import is_held, try_lock
+from millpond.common.paths import local_folder
+from millpond.core import codec
+from millpond.core.codec import BlobKind
+from millpond.engine.exchange.batch import LanePlan
+from millpond.errors import (
+    CheckpointInUseError,
+    CorruptDataError,
+    IncompatibleCheckpointError,
+    SavepointError,
+)
+
+_LEAST_KEPT = 2  # the newest may have to be run again, from the one before it
+
+
+def folder_name(job_name: str) -> str:
+    """The job's name as a folder name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", job_name).strip("-.") or "job"
+
+
+class JobFolder:
+    def __init__(self, path: Path, temporary: bool) -> None:
+        self.path = path
+        self.temporary = temporary
+        self.kept_batches = 10
+        self.generation = 0  # of the run that is going on
+        self._lock: int | None = None
+
+    @staticmethod
+    def open(checkpoint_dir: str | None, job_name: str) -> JobFolder:
+        """The folder of a job below `checkpoint_dir`, or a temporary one if there is none."""
+        if checkpoint_dir is None:
+            path = Path(tempfile.mkdtemp(prefix="millpond-"))
+            folder = JobFolder(path, temporary=True)
+        else:
+            base = local_folder(checkpoint_dir, "execution.checkpointing.dir")
+            folder = JobFolder(base / folder_name(job_name), temporary=False)
+        for part in ("plans", "epochs"):
+            (folder.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder._take_lock()
+        return folder
+
+    def _take_lock(self) -> None:
+        lock = try_lock(self.path / "lock")
+        if lock is None:
+            holder = (self.path / "lock").read_text(errors="replace").strip()
+            raise CheckpointInUseError(
+                f"The job folder {self.path} is in use by another running job ({holder}). Stop that "
+                "job, or give this one another name or another execution.checkpointing.dir."
+            )
+        os.truncate(lock, 0)
+        os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
+        self._lock = lock
+
+    def check_identity(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """Write what the job is, or compare it with what is there; return what is there.
+
+        The job's id is not compared: it is taken over from the folder, and so is the savepoint that the job
+        once started from."""
+        path = self.path / "job.blob"
+        stored = self._read(path, BlobKind.BATCH_PLAN)
+        if stored is None:
+            self._write(path, codec.encode(BlobKind.BATCH_PLAN, identity))
+            return identity
+        for name, value in identity.items():
+            if name not in ("job id", "savepoint") and stored.get(name) != value:
+                raise IncompatibleCheckpointError(
+                    f"The job folder {self.path} was written by another program: its {name} was "
+                    f"{stored.get(name)}, here it is {value}. Run the program that wrote it, or use "
+                    "another job name or folder to start afresh."
+                )
+        return self._with_savepoint(stored, identity.get("savepoint"))
+
+    def _with_savepoint(self, stored: dict[str, Any], savepoint: str | None) -> dict[str, Any]:
+        """What is stored, with the savepoint that the job starts from."""
+        if savepoint is None or savepoint == stored.get("savepoint"):
+            return stored
+        if self.planned_epochs() or self.last_epoch() >= 0:
+            raise SavepointError(
+                f"The job folder {self.path} has a job that is under way already, so it cannot start from "
+                f"the savepoint {savepoint}. Leave the savepoint out to go on with that job, or use "
+                "another job name or folder."
+            )
+        stored = {**stored, "savepoint": savepoint}
+        self._write(self.path / "job.blob", codec.encode(BlobKind.BATCH_PLAN, stored))
+        return stored
+
+    @property
+    def run_file(self) -> Path:
+        return self.path / "run"
+
+    def start_run(self) -> int:
+        """Begin the next run of the job; its number is higher than that of any run before."""
+        try:
+            generation = int(self.run_file.read_text().split()[0]) + 1
+        except FileNotFoundError:
+            generation = 1
+        self._write(self.run_file, f"{generation} running".encode())
+        self.generation = generation
+        return generation
+
+    def end_run(self) -> None:
+        """Tell the slots, wherever they are, that they are no longer needed."""
+        if self.run_file.exists():
+            generation = self.run_file.read_text().split()[0]
+            self._write(self.run_file, f"{generation} ended".encode())
+
+    @property
+    def spark_checkpoint(self) -> Path:
+        return self.path / "spark"
+
+    def lane_path(self, epoch: int, lane: int) -> Path:
+        return self.path / "plans" / f"{epoch}-{lane}.lane"
+
+    def write_plan(self, epoch: int, lanes: list[LanePlan], content: dict[str, Any]) -> None:
+        for lane in lanes:
+            self._write(self.lane_path(epoch, lane.lane), lane.encode())
+        blob = codec.encode(BlobKind.BATCH_PLAN, content)
+        self._write(self.path / "plans" / f"{epoch}.plan", blob)
+
+    def read_plan(self, epoch: int) -> dict[str, Any] | None:
+        return self._read(self.path / "plans" / f"{epoch}.plan", BlobKind.BATCH_PLAN)
+
+    def planned_epochs(self) -> list[int]:
+        """Batches whose plans are still there."""
+        return sorted(int(path.stem) for path in (self.path / "plans").glob("*.plan"))
+
+    def is_first_batch_over(self) -> bool:
+        """True if batch 0 can never run again: Spark has committed it before another one is planned."""
+        return max([*self.planned_epochs(), self.last_epoch()]) > 0
+
+    def write_epoch(self, epoch: int, content: dict[str, Any]) -> None:
+        blob = codec.encode(BlobKind.EPOCH, content)
+        self._write(self.path / "epochs" / f"{epoch}.epoch", blob)
+
+    def read_epoch(self, epoch: int) -> dict[str, Any] | None:
+        return self._read(self.path / "epochs" / f"{epoch}.epoch", BlobKind.EPOCH)
+
+    def last_epoch(self) -> int:
+        """The newest batch that left something behind; -1 if none."""
+        return max((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=-1)
+
+    def drop_batches_before(self, epoch: int) -> None:
+        """Forget batches that can never run again."""
+        limit = epoch - max(self.kept_batches, _LEAST_KEPT)
+        for path in [*(self.path / "plans").iterdir(), *(self.path / "epochs").iterdir()]:
+            number = re.match(r"\d+", path.name)
+            if number is not None and int(number.group()) < limit:
+                path.unlink(missing_ok=True)
+
+    def write_unions(self, epoch: int, task: int, unions: dict[int, bytes]) -> str:
+        """Union lists of a task's subtasks; returns the path."""
+        (self.path / "unions").mkdir(exist_ok=True, mode=0o700)
+        path = self.path / "unions" / f"{task}-{epoch}"
+        self._write(path, codec.encode(BlobKind.UNIONS, unions))
+        return str(path)
+
+    def unions_path(self, path: str) -> str:
+        """Where a file of union lists is now: the folder may have been moved."""
+        return str(self.path / "unions" / Path(path).name)
+
+    def read_unions(self, path: str) -> dict[int, bytes]:
+        unions: Any = self._read(Path(path), BlobKind.UNIONS) or {}
+        return unions  # type: ignore[no-any-return]
+
+    def drop_unions(self) -> None:
+        """Forget those that no batch which may run again needs: there are newer ones from before it."""
+        oldest = min((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=0)
+        files = [tuple(map(int, p.name.split("-"))) for p in (self.path / "unions").glob("[0-9]*")]
+        for task, epoch in files:
+            if any(own == task and epoch < newer <= oldest for own, newer in files):
+                (self.path / "unions" / f"{task}-{epoch}").unlink(missing_ok=True)
+
+    def close(self, delete: bool) -> None:
+        self.end_run()
+        if delete:
+            shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    @staticmethod
+    def _write(path: Path, data: bytes) -> None:
+        aside = path.with_name(f".{path.name}.{os.getpid()}")
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the rename, too, must survive a power failure
+        finally:
+            os.close(folder)
+
+    @staticmethod
+    def _read(path: Path, kind: BlobKind) -> dict[str, Any] | None:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        content = codec.decode(kind, data, str(path))
+        if not isinstance(content, dict):
+            raise CorruptDataError(f"{path}: unexpected content.")
+        return content
+
+
+def is_locked(checkpoint_dir: Path, job_name: str) -> bool:
+    """True if a job of this name runs in the folder."""
+    return is_held(checkpoint_dir / folder_name(job_name) / "lock")

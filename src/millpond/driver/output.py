@@ -1,0 +1,124 @@
+"""Delivers what a batch produced: prints, collects, commits."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from typing import Any
+
+from millpond.common.serialization import record_to_text
+from millpond.core import codec, fault_points
+from millpond.core.codec import BlobKind
+from millpond.core.labels import split_label
+from millpond.datastream.connectors.base import Epoch
+from millpond.datastream.stream_graph import SinkKind
+from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge
+from millpond.engine.operators.operators import user_error
+from millpond.errors import MillpondError
+from millpond.plan.physical import JobPlan, SinkPlan
+
+_log = logging.getLogger(__name__)
+
+
+class OutputDelivery:
+    """Outlives the attempts at a job: an epoch that runs again in the same process is not shown
+    again. `collect` receives the values of collecting sinks, batch by batch."""
+
+    def __init__(self, plan: JobPlan, collect: Callable[[list[Any]], None] | None = None) -> None:
+        self._plan = plan
+        self._collect = collect
+        self._shown_epoch = -1
+
+    def show(self, epoch: int, rows: list[Row]) -> None:
+        """Print and collect."""
+        if epoch <= self._shown_epoch:
+            return
+        self._shown_epoch = epoch
+        frames: dict[int, list[tuple[int, Frame]]] = {}
+        for _, label, blob in rows:
+            if codec.kind_of(blob) == BlobKind.FRAME:
+                frame = decode_frame(blob)
+                frames.setdefault(frame.target, []).append((split_label(label)[1], frame))
+        for sink in self._plan.sinks.values():
+            own = frames.get(sink.id, [])
+            if sink.kind is SinkKind.PRINT:
+                self._print(sink, own)
+            elif sink.kind is SinkKind.COLLECT and self._collect is not None:
+                self._collect([value for _, value in _values(own)])
+
+    def commit(self, epoch: int, prepared: list[tuple[int, int, Any]]) -> None:
+        """Commit what two-phase sinks prepared."""
+        for sink in self._plan.sinks.values():
+            messages = [message for sink_id, _, message in prepared if sink_id == sink.id]
+            if sink.kind is SinkKind.TWO_PHASE and messages:
+                own = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+                fault_points.reach("driver before output")
+                _call(sink, sink.function.commit, f"committing epoch {epoch}", own, messages)
+                fault_points.reach("driver after output")
+
+    def recover(self, epoch: int) -> None:
+        """Before the first batch of an attempt: what epochs after `epoch` prepared never counts."""
+        for sink, newest in self._two_phase(epoch):
+            _call(sink, sink.function.recover, "recovering", newest)
+
+    def tick(self, epoch: int, now_ms: int) -> int | None:
+        """What sinks do by time. Returns in how many milliseconds one of them has something to do."""
+        waits: list[int] = []
+        for sink, own in self._two_phase(epoch):
+            wait_ms = _call(sink, sink.function.tick, "looking at the time", own, now_ms)
+            if wait_ms is not None:
+                waits.append(wait_ms)
+        return min(waits, default=None)
+
+    def finish(self, epoch: int) -> None:
+        """The job ends with this epoch, or may go on elsewhere."""
+        for sink, own in self._two_phase(epoch):
+            _call(sink, sink.function.finish, "finishing", own)
+
+    def _two_phase(self, epoch: int) -> Iterator[tuple[SinkPlan, Epoch]]:
+        for sink in self._plan.sinks.values():
+            if sink.kind is SinkKind.TWO_PHASE:
+                yield sink, Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+
+    def close(self) -> None:
+        """At the end of an attempt. What goes wrong now changes nothing."""
+        for sink in self._plan.sinks.values():
+            if sink.kind is SinkKind.TWO_PHASE:
+                try:
+                    sink.function.close()
+                except Exception as problem:
+                    _log.warning("Sink '%s' failed while it was closed: %r", sink.name, problem)
+
+    @staticmethod
+    def _print(sink: SinkPlan, frames: list[tuple[int, Frame]]) -> None:
+        """The number before a line is that of the sink's subtask, from 1."""
+        lines = []
+        for subtask, value in _values(frames):
+            prefix = sink.identifier or ""
+            if sink.parallelism > 1:
+                prefix = f"{prefix}:{subtask + 1}" if prefix else f"{subtask + 1}"
+            lines.append((f"{prefix}> " if prefix else "") + record_to_text(value))
+        if lines:
+            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.flush()
+
+
+def _call(sink: SinkPlan, method: Callable[..., Any], action: str, *arguments: Any) -> Any:
+    try:
+        return method(*arguments)
+    except MillpondError:
+        raise
+    except Exception as problem:
+        raise user_error(problem, sink.name, 0, action, None) from None
+
+
+def _values(frames: list[tuple[int, Frame]]) -> Iterator[tuple[int, Any]]:
+    """(subtask, value) of all records, in the order of their places."""
+    subtasks = {id(frame): subtask for subtask, frame in frames}
+    bundle = merge([frame for _, frame in frames], lambda frame: subtasks[id(frame)])
+    if bundle is None:
+        return iter(())
+    of = repeat(bundle.inputs) if isinstance(bundle.inputs, int) else bundle.inputs
+    return zip(of, bundle.open_values())  # noqa: B905 (one may be endless)

@@ -1,0 +1,270 @@
+"""What a job tells about itself, as one JSON object (O2, O7, E9, P6, E36): docs/job-report.md."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from dataclasses import dataclass
+from typing import Any
+
+from millpond.common.job import JobStatus
+from millpond.driver.checkpoint_history import CheckpointHistory
+from millpond.driver.job_life import JobLife
+from millpond.driver.job_record import JobRecord
+from millpond.driver.statistics import Counts, Ratios, SubtaskView, VertexView, View
+from millpond.plan.physical import JobPlan
+from millpond.plan.vertices import Vertex, operator_id
+from millpond.queryable.desk import states_of
+
+FORMAT = 1
+_SECRET = (
+    "password",
+    "secret",
+    "token",
+    "credential",
+    "apikey",
+    "api-key",
+    "access-key",
+    "account.key",
+    "jaas.config",
+    "basic-auth",
+)
+_HIDDEN = "******"
+# A vertex is as its job is: what Flink calls the states of tasks.
+_VERTEX_STATUS = {
+    JobStatus.INITIALIZING: "CREATED",
+    JobStatus.CREATED: "CREATED",
+    JobStatus.RUNNING: "RUNNING",
+    JobStatus.FAILING: "CANCELING",
+    JobStatus.FAILED: "FAILED",
+    JobStatus.CANCELLING: "CANCELING",
+    JobStatus.CANCELED: "CANCELED",
+    JobStatus.FINISHED: "FINISHED",
+    JobStatus.RESTARTING: "SCHEDULED",
+    JobStatus.SUSPENDED: "CANCELED",
+    JobStatus.RECONCILING: "RECONCILING",
+}
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What does not change while a job lives. `settings` may have secrets; the report has not."""
+
+    settings: dict[str, str]
+    restart_strategy: str
+    max_parallelism: int
+
+
+def build_report(
+    plan: JobPlan,
+    facts: JobFacts,
+    life: JobLife,
+    record: JobRecord,
+    metrics: dict[str, Any],
+    folder: str | None,
+    executors: list[dict[str, Any]],
+    now_ms: int,
+) -> dict[str, Any]:
+    """Everything given is a copy, or may be read by any thread."""
+    view = record.statistics.view()
+    ended_ms = -1 if life.ended_ms is None else life.ended_ms
+    checkpoints = _checkpoints(record.checkpoints, view.is_running)
+    running_ms = life.times_ms.get(JobStatus.RUNNING, 0)
+    times = (running_ms, ended_ms)
+    host = socket.gethostname()
+    return {
+        "format": FORMAT,
+        "jid": plan.settings["job_id"],
+        "name": plan.name,
+        "state": life.status.name,
+        "job-type": "BATCH" if plan.batch_mode else "STREAMING",
+        "start-time": life.began_ms,
+        "end-time": ended_ms,
+        "timestamps": {status.name: life.times_ms.get(status, 0) for status in JobStatus},
+        "restarts": life.restarts,
+        "attempt": life.attempt,
+        "pid": os.getpid(),
+        "host": host,
+        "heartbeat": now_ms,
+        "folder": folder,
+        "parallelism": plan.parallelism,
+        "max-parallelism": facts.max_parallelism,
+        "restart-strategy": facts.restart_strategy,
+        "settings": shown_settings(facts.settings),
+        "vertices": [
+            _vertex(vertex, view.vertices[vertex.number], life, times, host)
+            for vertex in record.vertices
+        ],
+        "checkpoints": checkpoints,
+        "savepoints": record.savepoints(),
+        "exceptions": [
+            {
+                "timestamp": failure.at_ms,
+                "exceptionName": failure.exception,
+                "stacktrace": failure.text,
+                "taskName": failure.operator,
+            }
+            for failure in life.failures
+        ],
+        "metrics": flat_metrics(metrics) | _job_metrics(life, checkpoints, now_ms),
+        "flow": _flow(view, plan.settings["target_latency_ms"]),
+        "executors": executors,
+        "queryable": states_of(plan, operator_id),
+    }
+
+
+def shown_settings(settings: dict[str, str]) -> dict[str, str]:
+    """Without values that nobody else should see."""
+    return {
+        key: _HIDDEN if any(word in key.lower() for word in _SECRET) else value
+        for key, value in sorted(settings.items())
+    }
+
+
+def _vertex(
+    vertex: Vertex, view: VertexView, life: JobLife, times: tuple[int, int], host: str
+) -> dict[str, Any]:
+    began_ms, ended_ms = times
+    status = _VERTEX_STATUS[life.status]
+    total = Counts()
+    for own in view.subtasks:
+        total.records_in += own.counts.records_in
+        total.records_out += own.counts.records_out
+        total.bytes_in += own.counts.bytes_in
+        total.bytes_out += own.counts.bytes_out
+    mean = sum(view.key_groups) / len(view.key_groups) if view.key_groups else 0.0
+    return {
+        "id": vertex.id,
+        "name": vertex.name,
+        "parallelism": vertex.parallelism,
+        "maxParallelism": vertex.max_parallelism,
+        "status": status,
+        "start-time": began_ms,
+        "end-time": ended_ms,
+        "level": vertex.level,
+        "keyed": vertex.keyed,
+        "operators": [{"id": o.id, "uid": o.uid, "name": o.name} for o in vertex.operators],
+        "inputs": [{"id": before, "ship-strategy": way} for before, way in vertex.inputs],
+        "metrics": {
+            **_counts(total),
+            "accumulated-busy-time": round(view.busy_ms),
+            "accumulated-idle-time": round(view.idle_ms),
+            "accumulated-backpressured-time": round(view.backpressured_ms),
+        },
+        "records-in-per-second": round(view.records_in_per_s, 2),
+        "records-out-per-second": round(view.records_out_per_s, 2),
+        **_ratios(view.ratios),
+        "watermark": view.watermark,
+        "subtasks": [
+            {
+                "subtask": number,
+                "status": status,
+                "attempt": life.attempt,
+                "host": own.machine or host,
+                "start-time": began_ms,
+                "end-time": ended_ms,
+                **_subtask(own),
+            }
+            for number, own in enumerate(view.subtasks)
+        ],
+        "state-bytes": view.state_bytes,
+        "state-growth-per-second": round(view.state_growth_per_s, 2),
+        "key-groups": view.key_groups,
+        "key-group-skew": round(max(view.key_groups) / mean, 3) if mean > 0 else None,
+        "hottest-keys": [[text, count] for text, count in view.hottest],
+    }
+
+
+def _subtask(own: SubtaskView) -> dict[str, Any]:
+    busy_ms = round(own.counts.busy_ns / 1e6)
+    return {**_counts(own.counts), "accumulated-busy-time": busy_ms, **_ratios(own.ratios)}
+
+
+def _counts(counts: Counts) -> dict[str, int]:
+    return {
+        "read-records": counts.records_in,
+        "write-records": counts.records_out,
+        "read-bytes": counts.bytes_in,
+        "write-bytes": counts.bytes_out,
+    }
+
+
+def _ratios(ratios: Ratios | None) -> dict[str, float | None]:
+    return {
+        "busy-ratio": None if ratios is None else round(ratios.busy, 4),
+        "idle-ratio": None if ratios is None else round(ratios.idle, 4),
+        "backpressure-ratio": None if ratios is None else round(ratios.backpressured, 4),
+    }
+
+
+def _checkpoints(history: CheckpointHistory, is_running: bool) -> dict[str, Any]:
+    completed, failed, in_progress = history.completed, history.failed, int(is_running)
+    return {
+        "counts": {
+            "restored": history.restored,
+            "total": completed + failed + in_progress,
+            "in_progress": in_progress,
+            "completed": completed,
+            "failed": failed,
+        },
+        "history": [own.to_dict() for own in history.records.copy()],
+    }
+
+
+def flat_metrics(metrics: dict[str, Any]) -> dict[str, int | float]:
+    """Numbers only: a distribution becomes four of them; what is no number is left out."""
+    flat: dict[str, int | float] = {}
+    for name, value in metrics.items():
+        if isinstance(value, tuple) and len(value) == 4:
+            parts = zip(("count", "sum", "min", "max"), value, strict=True)
+            flat.update((f"{name}.{part}", number) for part, number in parts)
+        else:
+            flat[name] = value
+    return {
+        name: int(value) if isinstance(value, bool) else value
+        for name, value in flat.items()
+        if isinstance(value, (int, float)) and math.isfinite(value)
+    }
+
+
+def _job_metrics(life: JobLife, checkpoints: dict[str, Any], now_ms: int) -> dict[str, int]:
+    """With the names that Flink's job manager gives them."""
+    counts, history = checkpoints["counts"], checkpoints["history"]
+    running_ms = life.times_ms.get(JobStatus.RUNNING, now_ms)
+    metrics = {
+        "numRestarts": life.restarts,
+        "uptime": now_ms - running_ms if life.status is JobStatus.RUNNING else 0,
+        "totalNumberOfCheckpoints": counts["total"],
+        "numberOfInProgressCheckpoints": counts["in_progress"],
+        "numberOfCompletedCheckpoints": counts["completed"],
+        "numberOfFailedCheckpoints": counts["failed"],
+    }
+    if history:
+        metrics["lastCheckpointDuration"] = history[-1]["duration_ms"]
+        metrics["lastCheckpointSize"] = history[-1]["bytes_written"]
+        metrics["lastCheckpointFullSize"] = history[-1]["bytes_full"]
+    return metrics
+
+
+def _flow(view: View, target_latency_ms: int | None) -> dict[str, Any]:
+    latencies = sorted(view.latencies_ms)
+    return {
+        "backlog-records": view.backlog,
+        "credits": view.credits,
+        "target-latency-ms": target_latency_ms,
+        "batch-duration-ms": round(view.duration_ms),
+        "batch-records": view.records,
+        "records-per-second": round(view.records_per_s, 2),
+        "backpressured": view.is_waiting,
+        "latency-ms": {
+            f"p{percent}": round(_percentile(latencies, percent), 1) for percent in (50, 90, 99)
+        }
+        if latencies
+        else None,
+    }
+
+
+def _percentile(ordered: list[float], percent: int) -> float:
+    """The smallest number that so many percent do not exceed."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

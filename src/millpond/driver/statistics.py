@@ -1,0 +1,411 @@
+"""What the driver knows about a job's work (E9, P6, E36): totals, and how things are now.
+
+The thread that runs batches tells when one begins, completes and is committed; any thread may ask. All
+numbers of a batch are taken in at once, under a lock that is held for moments only.
+
+Time is cut at the beginnings of batches. A batch's stretch goes up to where the next one begins, or up to
+now if none runs. While one runs, nobody knows yet what it does, so the newest numbers end where it began.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from millpond.driver.fading import FadingGroups, FadingKeys
+from millpond.engine.work_meter import WorkCounts
+from millpond.plan.vertices import Vertex
+
+_WINDOW_MS = 10_000.0
+_GROWTH_WINDOW_MS = 60_000.0
+_LATENCIES = 100
+_HOTTEST = 10
+_ALMOST_FULL = 0.9
+
+
+@dataclass
+class Counts:
+    """Of a subtask since the job began."""
+
+    records_in: int = 0
+    records_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    busy_ns: int = 0
+
+    def add(self, work: WorkCounts) -> None:
+        self.records_in += work.records_in
+        self.records_out += work.records_out
+        self.bytes_in += work.bytes_in
+        self.bytes_out += work.bytes_out
+        self.busy_ns += work.busy_ns
+
+
+class Ratios(NamedTuple):
+    """Shares of time; they add up to 1."""
+
+    busy: float
+    idle: float
+    backpressured: float
+
+
+class DoneBatch(NamedTuple):
+    """What is to be learnt from a batch for the next ones. `records`: of the source that gave most;
+    `is_first`: of an attempt, so that processes had to start."""
+
+    duration_ms: float
+    records: int
+    was_waiting: bool
+    memory_share: float
+    is_first: bool
+
+
+@dataclass
+class _Batch:
+    """`waiting`: when it was planned, more was there than it could take. By vertex: busy_ns of each
+    subtask, and records in and out."""
+
+    began_ms: float
+    waiting: bool = False
+    ended_ms: float = 0.0
+    read: int = 0
+    most_read: int = 0
+    memory_share: float = 0.0
+    busy_ns: dict[int, list[int]] = field(default_factory=dict)
+    records: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass
+class _OfVertex:
+    counts: list[Counts]
+    machines: list[str]
+    key_groups: FadingGroups | None
+    keys: FadingKeys = field(default_factory=FadingKeys)
+    idle_ms: float = 0.0
+    backpressured_ms: float = 0.0
+    watermark: int | None = None
+    state_bytes: deque[tuple[float, int]] = field(default_factory=deque)
+
+
+@dataclass
+class SubtaskView:
+    counts: Counts
+    ratios: Ratios | None
+    machine: str
+
+
+@dataclass
+class VertexView:
+    """A vertex as it is now."""
+
+    subtasks: list[SubtaskView]
+    ratios: Ratios | None
+    records_in_per_s: float
+    records_out_per_s: float
+    busy_ms: float
+    idle_ms: float
+    backpressured_ms: float
+    watermark: int | None
+    state_bytes: int
+    state_growth_per_s: float
+    key_groups: list[float]
+    hottest: list[tuple[str, float]]
+
+
+@dataclass
+class View:
+    """A job as it is now. Of the newest batch: how long it took, and how many records it had."""
+
+    vertices: dict[int, VertexView]
+    is_running: bool
+    backlog: int | None
+    credits: int
+    is_waiting: bool
+    duration_ms: float
+    records: int
+    records_per_s: float
+    latencies_ms: list[float]
+
+
+class JobStatistics:
+    """`clock_ms` may start anywhere, but never goes back."""
+
+    def __init__(self, vertices: list[Vertex], clock_ms: Callable[[], float]) -> None:
+        self._vertices = {vertex.number: vertex for vertex in vertices}
+        self._owner = {sink: vertex.number for vertex in vertices for sink in vertex.sinks}
+        self._owner |= {number: number for number in self._vertices}
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self._of = {
+            vertex.number: _OfVertex(
+                [Counts() for _ in range(vertex.parallelism)],
+                [""] * vertex.parallelism,
+                FadingGroups(vertex.max_parallelism) if vertex.keyed else None,
+            )
+            for vertex in vertices
+        }
+        self._running: _Batch | None = None
+        self._uncommitted: _Batch | None = None
+        self._is_first = True  # no batch of this attempt is committed yet
+        self._batches: deque[_Batch] = deque()  # complete ones, those of the window and the newest
+        self._first_ms: float | None = None  # when the first batch began
+        self._stopped_ms: float | None = None  # between attempts, and after the last one
+        self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES)
+        self._backlog: int | None = None
+        self._is_all_known = False
+        self._beyond_credits = False
+        self._credits = 0
+
+    # --- told by the thread that runs batches ----------------------------------------------------
+
+    def set_credits(self, records: int) -> None:
+        with self._lock:
+            self._credits = records
+
+    def note_backlog(self, waiting: Iterable[int | None]) -> None:
+        """What each source has that was not handed out; None where nobody knows."""
+        told = list(waiting)
+        known = [count for count in told if count is not None]
+        with self._lock:
+            self._is_all_known = len(known) == len(told)
+            self._backlog = sum(known) if known else None
+            self._beyond_credits = any(count > self._credits for count in known)
+
+    def batch_begins(self) -> None:
+        with self._lock:
+            now_ms = self._clock_ms()
+            self._stopped_ms = None
+            self._settle(now_ms)
+            if self._first_ms is None:
+                self._first_ms = now_ms
+            self._running = _Batch(now_ms, waiting=bool(self._backlog))
+
+    def batch_completes(
+        self,
+        works: list[WorkCounts],
+        watermarks: dict[int, int | None],
+        state_bytes: dict[int, int],
+    ) -> int:
+        """Take in what a batch did, where the clocks of tasks are after it, and how much state tasks have.
+        Returns how many records it has read."""
+        with self._lock:
+            now_ms = self._clock_ms()
+            batch = self._running or _Batch(now_ms)
+            self._running = None
+            batch.ended_ms = now_ms
+            for work in works:
+                self._take(work, batch)
+            self._take_keys(works, now_ms)
+            read = [
+                count
+                for number, (count, _) in batch.records.items()
+                if self._vertices[number].level == 0
+            ]
+            batch.read, batch.most_read = sum(read), max(read, default=0)
+            is_full = batch.most_read >= _ALMOST_FULL * self._credits > 0
+            if is_full and not self._is_all_known:  # there is probably more
+                batch.waiting = self._beyond_credits = True
+            for number, own in self._of.items():
+                own.watermark = watermarks.get(number)
+                own.state_bytes.append((now_ms, state_bytes.get(number, 0)))
+                while own.state_bytes[0][0] < now_ms - _GROWTH_WINDOW_MS:
+                    own.state_bytes.popleft()
+            self._batches.append(batch)
+            while len(self._batches) > 1 and self._batches[0].ended_ms < now_ms - _WINDOW_MS:
+                self._batches.popleft()
+            self._uncommitted = batch
+            return batch.read
+
+    def _take(self, work: WorkCounts, batch: _Batch) -> None:
+        number = self._owner[work.task]
+        own = self._of[number]
+        place = min(work.subtask, len(own.counts) - 1)
+        own.counts[place].add(work)
+        own.machines[place] = work.machine or own.machines[place]
+        busy_ns = batch.busy_ns.setdefault(number, [0] * len(own.counts))
+        busy_ns[place] += work.busy_ns
+        records_in, records_out = batch.records.get(number, (0, 0))
+        batch.records[number] = (records_in + work.records_in, records_out + work.records_out)
+        batch.memory_share = max(batch.memory_share, work.memory_share)
+        for sink, subtask, records, size in work.to_sinks:
+            if sink in self._of:  # a vertex of its own
+                self._take(WorkCounts(sink, subtask, records_in=records, bytes_in=size), batch)
+
+    def _take_keys(self, works: list[WorkCounts], now_ms: float) -> None:
+        groups: dict[int, list[tuple[int, int]]] = {}
+        keys: dict[int, list[tuple[str, int]]] = {}
+        for work in works:
+            if work.keyed is not None:
+                groups.setdefault(work.task, []).append(work.keyed)
+                keys.setdefault(work.task, []).extend(work.hottest)
+        for number, counts in groups.items():
+            own = self._of[number]
+            assert own.key_groups is not None
+            own.key_groups.add(counts, now_ms)
+            own.keys.add(keys[number], now_ms)
+
+    def batch_is_committed(self) -> DoneBatch | None:
+        """None if that is known already."""
+        with self._lock:
+            batch, self._uncommitted = self._uncommitted, None
+            if batch is None:
+                return None
+            duration_ms = self._clock_ms() - batch.began_ms
+            self._latencies_ms.append(duration_ms)
+            is_first, self._is_first = self._is_first, False
+            return DoneBatch(
+                duration_ms, batch.most_read, batch.waiting, batch.memory_share, is_first
+            )
+
+    def attempt_ends(self) -> bool:
+        """True if a batch was under way, which is lost."""
+        with self._lock:
+            was_running = self._running is not None
+            self._running = self._uncommitted = None
+            self._is_first = True
+            self._stopped_ms = self._clock_ms()
+            return was_running
+
+    def _settle(self, now_ms: float) -> None:
+        """The stretch of the newest batch is over: add it to the totals."""
+        if self._batches:
+            batch = self._batches[-1]
+            for number, own in self._of.items():
+                rest_ms = self._rest_ms(batch, number, now_ms - batch.began_ms)
+                if batch.waiting:
+                    own.backpressured_ms += rest_ms
+                else:
+                    own.idle_ms += rest_ms
+
+    def _rest_ms(self, batch: _Batch, number: int, stretch_ms: float) -> float:
+        """How long the subtasks of a vertex, all together, had nothing to do."""
+        busy_ns = batch.busy_ns.get(number, [])
+        return max(0.0, stretch_ms * len(self._of[number].counts) - sum(busy_ns) / 1e6)
+
+    # --- at rest ---------------------------------------------------------------------------------
+
+    def totals(self) -> dict[int, dict[str, Any]]:
+        """Plain containers, for `restore`. By the number of the vertex, which is the same in every run of a
+        job."""
+        with self._lock:
+            return {
+                number: {
+                    "counts": [tuple(vars(counts).values()) for counts in own.counts],
+                    "idle_ms": own.idle_ms,
+                    "backpressured_ms": own.backpressured_ms,
+                }
+                for number, own in self._of.items()
+            }
+
+    def restore(self, totals: dict[int, dict[str, Any]]) -> None:
+        """Go back to where the totals were; what is not in there begins at 0."""
+        with self._lock:
+            for number, own in self._of.items():
+                known = totals.get(number, {})
+                counts = [Counts(*numbers) for numbers in known.get("counts", ())]
+                missing = len(own.counts) - len(counts)
+                own.counts = (counts + [Counts() for _ in range(missing)])[: len(own.counts)]
+                own.idle_ms = known.get("idle_ms", 0.0)
+                own.backpressured_ms = known.get("backpressured_ms", 0.0)
+
+    # --- asked by anybody ------------------------------------------------------------------------
+
+    def view(self) -> View:
+        with self._lock:
+            now_ms = self._clock_ms() if self._stopped_ms is None else self._stopped_ms
+            end_ms = now_ms if self._running is None else self._running.began_ms
+            window = _Window.of(self._batches, self._first_ms, end_ms)
+            newest = self._batches[-1] if self._batches else _Batch(now_ms, ended_ms=now_ms)
+            return View(
+                {number: self._view(number, window, now_ms) for number in self._of},
+                self._running is not None,
+                self._backlog,
+                self._credits,
+                self._beyond_credits,
+                newest.ended_ms - newest.began_ms,
+                newest.read,
+                window.per_s(sum(batch.read for batch in window.batches)),
+                list(self._latencies_ms),
+            )
+
+    def _view(self, number: int, window: _Window, now_ms: float) -> VertexView:
+        own = self._of[number]
+        idle_ms, backpressured_ms = own.idle_ms, own.backpressured_ms
+        if self._batches and self._running is None:  # its stretch is not settled yet
+            newest = self._batches[-1]
+            rest_ms = self._rest_ms(newest, number, now_ms - newest.began_ms)
+            if newest.waiting:
+                backpressured_ms += rest_ms
+            else:
+                idle_ms += rest_ms
+        first_ms, first_bytes = own.state_bytes[0] if own.state_bytes else (now_ms, 0)
+        last_ms, last_bytes = own.state_bytes[-1] if own.state_bytes else (now_ms, 0)
+        records = [batch.records.get(number, (0, 0)) for batch in window.batches]
+        return VertexView(
+            [
+                SubtaskView(Counts(*vars(counts).values()), window.ratios(number, [place]), machine)
+                for place, (counts, machine) in enumerate(
+                    zip(own.counts, own.machines, strict=True)
+                )
+            ],
+            window.ratios(number, range(len(own.counts))),
+            window.per_s(sum(count for count, _ in records)),
+            window.per_s(sum(count for _, count in records)),
+            sum(counts.busy_ns for counts in own.counts) / 1e6,
+            idle_ms,
+            backpressured_ms,
+            own.watermark,
+            last_bytes,
+            (last_bytes - first_bytes) / (last_ms - first_ms) * 1000 if last_ms > first_ms else 0.0,
+            [] if own.key_groups is None else own.key_groups.counts(now_ms),
+            own.keys.hottest(_HOTTEST, now_ms),
+        )
+
+
+@dataclass
+class _Window:
+    """About the last ten seconds: the batches that ended in it, from where the first of them began."""
+
+    batches: list[_Batch]
+    begin_ms: float
+    end_ms: float
+
+    @staticmethod
+    def of(batches: Iterable[_Batch], first_ms: float | None, end_ms: float) -> _Window:
+        if first_ms is None:
+            return _Window([], end_ms, end_ms)
+        inside = [batch for batch in batches if batch.ended_ms > end_ms - _WINDOW_MS]
+        begin_ms = end_ms - _WINDOW_MS
+        if inside:
+            begin_ms = min(begin_ms, inside[0].began_ms)
+        return _Window(inside, max(begin_ms, first_ms), end_ms)
+
+    def per_s(self, count: int) -> float:
+        length_ms = self.end_ms - self.begin_ms
+        return count / length_ms * 1000 if length_ms > 0 else 0.0
+
+    def _stretches(self) -> Iterator[tuple[_Batch, float]]:
+        next_ms = self.end_ms
+        for batch in reversed(self.batches):
+            yield batch, max(0.0, next_ms - batch.began_ms)
+            next_ms = batch.began_ms
+
+    def ratios(self, number: int, subtasks: Iterable[int]) -> Ratios | None:
+        """Of these subtasks of a vertex; None before there is anything to tell."""
+        places = list(subtasks)
+        whole_ms = (self.end_ms - self.begin_ms) * len(places)
+        if whole_ms <= 0:
+            return None
+        busy_ms = waiting_ms = 0.0
+        for batch, stretch_ms in self._stretches():
+            by_place = batch.busy_ns.get(number)
+            own_ms = sum(by_place[place] for place in places) / 1e6 if by_place else 0.0
+            busy_ms += own_ms
+            if batch.waiting:
+                waiting_ms += max(0.0, stretch_ms * len(places) - own_ms)
+        busy = min(1.0, busy_ms / whole_ms)
+        backpressured = min(1.0 - busy, waiting_ms / whole_ms)
+        return Ratios(busy, 1.0 - busy - backpressured, backpressured)

@@ -1,0 +1,176 @@
+"""Builds the operators of a task, wires them to each other and to the router, opens and closes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from millpond.core.bundle import Bundle
+from millpond.core.codec import freeze_all
+from millpond.datastream.functions import Function
+from millpond.datastream.state import StateDescriptor
+from millpond.datastream.state_backend import StateBackend
+from millpond.datastream.stream_graph import Exchange, OperatorKind
+from millpond.engine.checkpoint_listeners import CheckpointListeners
+from millpond.engine.context import TaskClock, TaskRuntimeContext
+from millpond.engine.exchange.router import RecordError, Router
+from millpond.engine.metric_group import TaskMetrics
+from millpond.engine.operator_state import OperatorState
+from millpond.engine.operators.broadcast import (
+    BroadcastProcessOperator,
+    KeyedBroadcastProcessOperator,
+)
+from millpond.engine.operators.operators import (
+    OPERATORS,
+    Emit,
+    Operator,
+    ReduceOperator,
+    user_error,
+)
+from millpond.engine.operators.sink import SinkFunctionOperator
+from millpond.engine.time.watermark_operator import WatermarkOperator
+from millpond.engine.windows.choice import window_operator
+from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
+from millpond.state.handle_kinds import map_handle
+
+_OPERATORS: dict[OperatorKind, Callable[..., Operator]] = {
+    **OPERATORS,
+    OperatorKind.ASSIGN_WATERMARKS: WatermarkOperator,
+    OperatorKind.WINDOW: window_operator,
+    OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
+    OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
+    OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
+}
+
+
+class OperatorChain:
+    """The operators of one task on one subtask, with their own copies of the user's functions."""
+
+    def __init__(
+        self,
+        job: JobPlan,
+        task: TaskPlan,
+        subtask: int,
+        router: Router,
+        attempt: int = 0,
+        backend: StateBackend | None = None,
+    ) -> None:
+        self.job = job
+        self.task = task
+        self.subtask = subtask
+        self.clock = TaskClock()
+        if backend is not None:
+            self.clock.map_handle = map_handle(backend)
+            self.clock.keeps_order = backend.in_memory
+        self.metrics = TaskMetrics()
+        self.router = router
+        self._attempt = attempt
+        self._helpers: list[tuple[OperatorPlan, Function]] = []
+        self.operators: dict[int, Operator] = {}
+        for operator_id in task.operators:
+            plan = job.operators[operator_id]
+            operator = _OPERATORS[plan.kind](plan, self.clock, subtask)
+            if isinstance(operator, (ReduceOperator, WatermarkOperator)):
+                operator.batch_mode = job.batch_mode
+            if isinstance(operator, WatermarkOperator):
+                operator.router = router
+            self.operators[operator_id] = operator
+        for operator in self.operators.values():
+            self._wire(operator)
+        self.root = self.operators[task.root]
+        self.listeners = CheckpointListeners(self)
+        self.operator_state = OperatorState(self)
+
+    def open(self) -> None:
+        """Once; put off until there is state, if the root keeps operator state (OperatorState.begin)."""
+        if self.operator_state.is_awaited:
+            return
+        for plan, helper in self._helpers:
+            try:
+                helper.open(self._context(plan, keyed=False))
+            except Exception as problem:
+                raise user_error(problem, plan.name, self.subtask, "open()", None) from None
+        # Downstream first, as Flink does: an operator may emit from its open on.
+        for operator in reversed(self.operators.values()):
+            keyed = self.task.keyed and operator is self.root
+            operator.open(self._context(operator.plan, keyed))
+
+    @property
+    def has_state(self) -> bool:
+        """True if what the root remembers goes on in the next batch."""
+        kept = isinstance(self.root, (WatermarkOperator, BroadcastProcessOperator))
+        return self.task.keyed or kept or bool(self.operator_state)
+
+    def declared_states(self) -> list[tuple[str, StateDescriptor]]:
+        """The keyed states that the functions have asked for so far, by name."""
+        found = (getattr(follower, "declared", None) for follower in self.clock.bound)
+        return [declared for declared in found if declared is not None]
+
+    def close(self) -> None:
+        for operator in self.operators.values():
+            operator.close()
+        for _, helper in self._helpers:
+            helper.close()
+
+    def watermark_operators(self) -> list[WatermarkOperator]:
+        return [op for op in self.operators.values() if isinstance(op, WatermarkOperator)]
+
+    def _context(self, plan: OperatorPlan, keyed: bool) -> TaskRuntimeContext:
+        return TaskRuntimeContext(
+            plan,
+            self.clock,
+            self.metrics,
+            self.subtask,
+            keyed,
+            self.job.job_parameters,
+            self._attempt,
+        )
+
+    def _wire(self, operator: Operator) -> None:
+        by_tag: dict[str | None, list[Route]] = {}
+        for route in operator.plan.routes:
+            by_tag.setdefault(route.tag, []).append(route)
+        for tag, routes in by_tag.items():
+            emit = self._emit(operator, routes)
+            if tag is None:
+                operator.emit = emit
+            else:
+                operator.side_outputs[tag] = emit
+
+    def _emit(self, operator: Operator, routes: list[Route]) -> Emit:
+        targets = [self._target(operator, route) for route in routes]
+        if len(targets) == 1:
+            return targets[0]
+
+        def emit_to_all(bundle: Bundle) -> None:
+            # Each branch gets values of its own: one may change them in place.
+            frozen = bundle.with_values(freeze_all(bundle.values))
+            for target in targets:
+                target(frozen)
+
+        return emit_to_all
+
+    def _target(self, operator: Operator, route: Route) -> Emit:
+        if route.operator is not None:
+            return self.operators[route.operator].process
+        exchange: Exchange | ExchangePlan
+        if route.sink is not None:
+            exchange = route.sink_exchange
+            send = self.router.sink_sender(self.job.sinks[route.sink], exchange)
+        else:
+            assert route.exchange is not None
+            exchange = self.job.exchanges[route.exchange]
+            send = self.router.exchange_sender(exchange)
+        for helper in (exchange.key_selector, exchange.partitioner):
+            if isinstance(helper, Function):
+                self._helpers.append((operator.plan, helper))
+
+        def send_or_explain(bundle: Bundle) -> None:
+            try:
+                send(bundle)
+            except RecordError as error:
+                what = "key_by" if exchange.partitioner is None else "partition_custom"
+                raise user_error(
+                    error.problem, operator.name, self.subtask, what, error.record
+                ) from None
+
+        return send_or_explain

@@ -1,0 +1,223 @@
+"""What runs inside a task knows: the current record, key, clocks, state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+from millpond.common.time import MIN_TIMESTAMP
+from millpond.datastream.functions import (
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+    RuntimeContext,
+)
+from millpond.datastream.state import StateDescriptor, StateKind
+from millpond.datastream.stream_graph import OperatorKind
+from millpond.datastream.time_domain import TimeDomain
+from millpond.datastream.timerservice import TimerService
+from millpond.engine.metric_group import TaskMetricGroup, TaskMetrics
+from millpond.errors import ProgramError
+from millpond.metrics.metricbase import MetricGroup
+from millpond.plan.physical import OperatorPlan
+from millpond.state.handle_kinds import make_handle
+from millpond.state.handles import CurrentKey, HashMapStateHandle, MapStateHandle
+from millpond.state.key_group_state import KeyGroupState
+
+
+class TaskClock:
+    """Time and place of a task, set by whoever drives it. No wall clock is ever read here.
+
+    What depends on the key group (state handles, timer services) is in `bound` and follows it."""
+
+    def __init__(self) -> None:
+        self.watermark = MIN_TIMESTAMP
+        self.processing_time_ms = 0
+        self.epoch = 0
+        self.timestamp: int | None = None  # of the record, or the time of the timer
+        self.in_processing_timer = False
+        self.current = CurrentKey()
+        self.state: KeyGroupState | None = None
+        self.keeps_order = True  # entries of states come in the order in which they were put
+        self.map_handle: type[MapStateHandle] = HashMapStateHandle  # as the backend wants
+        self.bound: list[Any] = []
+        # Called for queryable states; None: nobody will ask for them.
+        self.declare: Callable[[OperatorPlan, StateDescriptor], None] | None = None
+
+    @property
+    def event_time(self) -> int | None:
+        """Of the record or event-time timer that is worked on, if it has one."""
+        return None if self.in_processing_timer else self.timestamp
+
+    def bind(self, state: KeyGroupState) -> None:
+        self.state = state
+        self.timestamp = None
+        for follower in self.bound:
+            follower.bind(state)
+
+
+class TaskTimerService(TimerService):
+    def __init__(self, clock: TaskClock, operator: str, keyed: bool) -> None:
+        self._clock = clock
+        self._current = clock.current
+        self._operator = operator
+        self._event_timers: Any = self
+        self._processing_timers: Any = self
+        if keyed:
+            clock.bound.append(self)
+
+    def bind(self, state: KeyGroupState) -> None:
+        self._event_timers = state.event_timers
+        self._processing_timers = state.processing_timers
+
+    def current_processing_time(self) -> int:
+        return self._clock.processing_time_ms
+
+    def current_watermark(self) -> int:
+        return self._clock.watermark
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._processing_timers.register(index(timestamp), self._current.key)
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self._event_timers.register(index(timestamp), self._current.key)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._processing_timers.delete(index(timestamp), self._current.key)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._event_timers.delete(index(timestamp), self._current.key)
+
+    def register(self, *_: Any) -> None:
+        """Where timers would go if the stream had a key."""
+        raise ProgramError(
+            f"Operator '{self._operator}' sets a timer, but timers need a keyed stream: use "
+            "key_by(...).process(KeyedProcessFunction)."
+        )
+
+    delete = register
+
+
+class FunctionContext(
+    KeyedProcessFunction.OnTimerContext,
+    KeyedCoProcessFunction.OnTimerContext,
+    ProcessFunction.Context,
+    CoProcessFunction.Context,
+):
+    """The `ctx` argument of all process functions. One object per operator, never per record."""
+
+    def __init__(self, clock: TaskClock, operator: str, keyed: bool) -> None:
+        self._clock = clock
+        self._timer_service = TaskTimerService(clock, operator, keyed)
+        self.domain = TimeDomain.EVENT_TIME
+
+    def timer_service(self) -> TimerService:
+        return self._timer_service
+
+    def timestamp(self) -> int | None:
+        return self._clock.timestamp
+
+    def get_current_key(self) -> Any:
+        return self._clock.current.key
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+
+class TaskRuntimeContext(RuntimeContext):
+    def __init__(
+        self,
+        operator: OperatorPlan,
+        clock: TaskClock,
+        metrics: TaskMetrics,
+        subtask: int,
+        keyed: bool,
+        job_parameters: dict[str, str],
+        attempt: int = 0,
+    ) -> None:
+        self._operator = operator
+        self._clock = clock
+        self._metrics = TaskMetricGroup(metrics, operator.name)
+        self._subtask = subtask
+        self._keyed = keyed
+        self._job_parameters = job_parameters
+        self._attempt = attempt
+        self._states: dict[str, tuple[StateDescriptor, Any]] = {}
+
+    def get_task_name(self) -> str:
+        return self._operator.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._operator.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self._operator.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._subtask
+
+    def get_attempt_number(self) -> int:
+        return self._attempt
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self._operator.name} ({self._subtask + 1}/{self._operator.parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        return self._job_parameters.get(key, default_value)
+
+    def get_metrics_group(self) -> MetricGroup:
+        return self._metrics
+
+    def get_state(self, state_descriptor: Any) -> Any:
+        return self._handle(state_descriptor)
+
+    def get_list_state(self, state_descriptor: Any) -> Any:
+        return self._handle(state_descriptor)
+
+    def get_map_state(self, state_descriptor: Any) -> Any:
+        return self._handle(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: Any) -> Any:
+        return self._handle(state_descriptor)
+
+    def get_aggregating_state(self, state_descriptor: Any) -> Any:
+        return self._handle(state_descriptor)
+
+    def get_column_state(self, state_descriptor: Any) -> Any:
+        return self._handle(state_descriptor)
+
+    def keyed_state(self, descriptor: StateDescriptor) -> Any:
+        """The handle of a state of any kind."""
+        return self._handle(descriptor)
+
+    def _handle(self, descriptor: StateDescriptor) -> Any:
+        if not self._keyed:
+            raise ProgramError(
+                f"Operator '{self._operator.name}' asks for state '{descriptor.name}', but keyed "
+                "state needs a keyed stream: call key_by(...) before it."
+            )
+        by_columns = self._operator.kind is OperatorKind.KEYED_COLUMNS
+        if by_columns != (descriptor.kind is StateKind.COLUMN):
+            raise ProgramError(
+                f"Operator '{self._operator.name}' asks for {descriptor.kind.value} state "
+                f"'{descriptor.name}', but a KeyedColumnFunction has column states only, and no other "
+                "function has them."
+            )
+        known = self._states.get(descriptor.name)
+        if known is not None:
+            if known[0].kind is not descriptor.kind:
+                raise ProgramError(
+                    f"Operator '{self._operator.name}' declares state '{descriptor.name}' twice, "
+                    f"as {known[0].kind.value} and as {descriptor.kind.value}."
+                )
+            return known[1]
+        handle = make_handle(descriptor, self._clock.current, self._clock, self._clock.map_handle)
+        self._states[descriptor.name] = (descriptor, handle)
+        if descriptor.is_queryable() and self._clock.declare is not None:
+            self._clock.declare(self._operator, descriptor)
+        self._clock.bound.append(handle)
+        if self._clock.state is not None:
+            handle.bind(self._clock.state)
+        return handle

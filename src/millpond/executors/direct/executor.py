@@ -1,0 +1,149 @@
+"""Runs a bounded job in the calling process, without Spark, in milliseconds: for users' unit tests.
+
+Everything but Spark is the same: plan, frames, key groups, logs, epochs. What passes here passes on
+Spark, because records and state take the same way through the same code.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from millpond.common.job import JobStatus
+from millpond.driver.checkpoint_history import CheckpointHistory
+from millpond.driver.coordinator import Coordinator
+from millpond.driver.job_record import JobRecord
+from millpond.driver.output import OutputDelivery
+from millpond.driver.savepoint_desk import SavepointDesk
+from millpond.engine.exchange.batch import LanePlan
+from millpond.engine.exchange.frames import SINK_LEVEL, Row, rows_of_level
+from millpond.engine.host import JobHost
+from millpond.engine.sink_pass import SinkHost
+from millpond.engine.work_meter import Surroundings
+from millpond.errors import ProgramError
+from millpond.plan.physical import JobPlan
+from millpond.state.change_log import MemoryLogStore
+
+
+def check_ends(plan: JobPlan) -> None:
+    for head in plan.heads:
+        operator = plan.operators[head.root]
+        if operator.function.endless:
+            raise ProgramError(
+                f"Source '{operator.name}' never ends, but the direct executor runs bounded jobs "
+                "only. Use millpond.executor=spark."
+            )
+
+
+class DirectExecutors:
+    """The attempts at one job. State, positions and output live on from one to the next."""
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        collect: Callable[[list[Any]], None] | None,
+        clock_ms: Callable[[], int] | None = None,
+    ) -> None:
+        check_ends(plan)
+        self._plan = plan
+        self._blob: bytes = cloudpickle.dumps(plan)
+        self.logs: dict[tuple[int, int], MemoryLogStore] = {}
+        output = OutputDelivery(plan, collect)
+        self.record = JobRecord(plan)
+        self.coordinator = (
+            Coordinator(plan, None, output, record=self.record)
+            if clock_ms is None
+            else Coordinator(plan, None, output, clock_ms, self.record)
+        )
+        self.epoch = 0
+        self.lanes: list[LanePlan] | None = None  # of the batch that is not complete yet
+        self._started = False
+
+    def start(self) -> None:
+        if not self._started:
+            self._started = True
+            self.coordinator.start()
+
+    def attempt(self, number: int) -> DirectExecutor:
+        return DirectExecutor(self, self._plan, self._blob, number)
+
+    def close(self, status: JobStatus) -> None:
+        self.coordinator.close()
+
+    def job_folder(self) -> None:
+        """Everything is in memory."""
+
+    def workers(self) -> list[dict[str, Any]]:
+        place = {"id": "driver", "host": socket.gethostname(), "port": 0}
+        return [{**place, "cores": 1, "memory-bytes": 0, "slots": 1}]
+
+
+class DirectExecutor:
+    """One attempt: goes on with the batch at which the one before failed."""
+
+    def __init__(self, job: DirectExecutors, plan: JobPlan, blob: bytes, attempt: int) -> None:
+        self._job = job
+        self._plan = plan
+        surroundings = Surroundings(time.perf_counter_ns, machine=socket.gethostname())
+        self._host = JobHost(blob, attempt, surroundings=surroundings)
+        self._sinks = SinkHost(blob, surroundings)
+
+    def run(self) -> None:
+        coordinator = self._job.coordinator
+        self._job.start()
+        while not coordinator.finished and not coordinator.stopped:
+            self._run_batch()
+        coordinator.commit_output()  # again, if it failed
+        self._host.close()
+        self._sinks.close()
+
+    def cancel(self) -> None:
+        self._job.coordinator.cancel()
+
+    def metrics(self) -> dict[str, Any]:
+        return self._job.coordinator.metrics
+
+    def savepoints(self) -> SavepointDesk:
+        return self._job.coordinator.savepoints
+
+    def checkpoints(self) -> CheckpointHistory:
+        return self._job.coordinator.checkpoints
+
+    def _run_batch(self) -> None:
+        job = self._job
+        if job.lanes is None:
+            job.lanes = job.coordinator.plan(job.epoch)
+        else:
+            job.record.statistics.batch_begins()
+        assert job.lanes is not None
+        try:
+            rows: list[Row] = []
+            for lane in job.lanes:
+                # A copy, as a worker would get it: a failed attempt must not leave traces in the plan.
+                copied = LanePlan.decode(lane.encode(), "a lane")
+                rows.extend(self._host.run_lane(copied))
+            for level in range(1, self._plan.levels + 1):
+                rows = self._run_level(level, rows)
+            rows = [row for row in rows if row[0] == SINK_LEVEL]
+            done = self._sinks.run(rows, None, job.epoch, job.lanes[0].processing_time_ms)
+        except BaseException:
+            for log in job.logs.values():
+                log.rollback()
+            raise
+        job.coordinator.complete(job.epoch, done)
+        for log in job.logs.values():
+            log.commit()
+        job.epoch += 1
+        job.lanes = None
+        job.coordinator.commit_output()
+
+    def _run_level(self, level: int, rows: list[Row]) -> list[Row]:
+        passed, groups = rows_of_level(rows, level)
+        for label, blobs in groups.items():
+            store = self._job.logs.setdefault((level, label), MemoryLogStore())
+            passed.extend(self._host.run_label(level, label, blobs, store))
+        return passed

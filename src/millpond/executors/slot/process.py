@@ -1,0 +1,489 @@
+"""A slot: the process that owns a partition's key groups, timers and opened functions.
+
+Two threads. The main one works for the owner, the relay that was let in last. The other one, the door,
+lets relays in, sends signs of life, and ends the process when nobody needs it any more. Only the owner's
+messages are answered: an attempt with a lower number than one seen before is a zombie and is refused.
+A third one answers look-ups (`queryable/server.py`), if a function declares queryable state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import fcntl
+import io
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.core import fault_points
+from millpond.engine.exchange.batch import LanePlan
+from millpond.engine.exchange.frames import Row
+from millpond.engine.host import JobHost
+from millpond.engine.sink_pass import SinkHost
+from millpond.engine.state_views import StateViews
+from millpond.engine.work_meter import Surroundings
+from millpond.errors import (
+    MillpondError,
+    ProgramError,
+    SlotError,
+    SlotMemoryError,
+    UserFunctionError,
+)
+from millpond.executors.slot.garbage import IdleCollector
+from millpond.executors.slot.lifecycle import SlotLife, SlotState
+from millpond.executors.slot.protocol import (
+    BEFORE_ALL_TASKS,
+    Connection,
+    ConnectionLost,
+    MessageKind,
+    same_user,
+)
+from millpond.executors.slot.settings import SlotSettings
+
+if TYPE_CHECKING:
+    from millpond.queryable.server import StateServer
+
+_ALIVE_EVERY_S = 1.0
+_IDLE_S = 0.02
+_GRACE_S = 30.0  # for a function that is at work when its job ends
+_ROWS_AT_ONCE = 256
+_WRITTEN_AT_ONCE = 4 << 20
+_LOG_BYTES = 1 << 20
+
+
+class RelayedLog:
+    """The log of one key group as the slot sees it: the head came with the request, rows are asked
+    for one by one, what is written goes back with the answer; if it is much, some of it ahead."""
+
+    def __init__(self, head: bytes | None, connection: Connection) -> None:
+        self._head = head
+        self._connection = connection
+        self.written: list[tuple[int, bytes]] = []
+        self._written_bytes = 0
+        self.deleted: list[int] = []
+        self.new_head: bytes | None = None
+
+    def read_head(self) -> bytes | None:
+        return self._head
+
+    def read_row(self, number: int) -> bytes:
+        self._connection.send(MessageKind.READ, number)
+        kind, row = self._connection.receive()
+        if kind is not MessageKind.ROW:
+            raise ConnectionLost(f"expected a row, got {kind.name}")
+        return bytes(row)
+
+    def write_head(self, head: bytes) -> None:
+        self.new_head = head
+
+    def write_row(self, number: int, row: bytes) -> None:
+        self.written.append((number, row))
+        self._written_bytes += len(row)
+        if self._written_bytes > _WRITTEN_AT_ONCE:
+            self._connection.send(MessageKind.WRITE, self.written)
+            self.written, self._written_bytes = [], 0
+
+    def delete_row(self, number: int) -> None:
+        self.deleted.append(number)
+
+
+class Slot:
+    def __init__(self, settings: SlotSettings, partition: int, listener: socket.socket) -> None:
+        self._settings = settings
+        self._memory_limit_mb = settings.memory_limit_mb()
+        self._partition = partition
+        self._listener = listener
+        self.socket_inode = os.stat(settings.path(partition, "sock")).st_ino
+        self._life = SlotLife()
+        self._lock = threading.Condition()
+        self._owner: Connection | None = None
+        self._next_owners: deque[Connection] = deque()
+        self._newest_attempt = BEFORE_ALL_TASKS
+        self._used_at_s = time.monotonic()
+        self._ending = False
+        self._garbage = IdleCollector()
+        self._garbage_waits = False
+        self._memory_share = 0.0
+        self._surroundings = Surroundings(
+            time.perf_counter_ns, lambda: self._memory_share, socket.gethostname()
+        )
+        self._views = StateViews(self._answer_look_ups, threading.Lock())
+        self._server: StateServer | None = None
+        self._claimed_by: Connection | None = None
+        self._host: JobHost | None = None
+        self._sinks: SinkHost | None = None
+
+    # --- the main thread -------------------------------------------------------------------------
+
+    def run(self) -> None:
+        while (owner := self._next_owner()) is not None:
+            with contextlib.suppress(ConnectionLost):
+                self._serve(owner)
+            with self._lock:
+                self._used_at_s = time.monotonic()
+                if self._owner is owner:
+                    self._owner = self._next_owners.popleft() if self._next_owners else None
+            owner.close()
+        with contextlib.suppress(Exception):  # the job has ended; nobody could be told
+            self._close_functions()
+        self._life.go(SlotState.ENDED)
+
+    def _next_owner(self) -> Connection | None:
+        """Wait for somebody to work for; None when the slot is no longer needed."""
+        while True:
+            with self._lock:
+                if self._owner is None and not self._ending:
+                    self._lock.wait(_IDLE_S if self._garbage_waits else None)
+                if self._ending:
+                    self._life.go(SlotState.CLOSING)
+                    return None
+                if self._owner is not None:
+                    if self._life.state is SlotState.STARTING:
+                        self._life.go(SlotState.READY)
+                    return self._owner
+            if self._garbage_waits:  # nobody has come for a moment: the batch is over
+                self._garbage_waits = False
+                self._garbage.between_batches(resident_mb())
+
+    def _serve(self, owner: Connection) -> None:
+        while True:
+            kind, content = owner.receive()
+            self._change_state(SlotState.WORKING)
+            try:
+                self._answer(owner, kind, content)
+            except ConnectionLost:
+                raise
+            except BaseException as problem:
+                error = self._explain(problem)
+                arguments = error.args if isinstance(error, UserFunctionError) else (str(error),)
+                owner.send(MessageKind.ERROR, (type(error).__name__, list(arguments)))
+            finally:
+                self._change_state(SlotState.READY)
+
+    def _change_state(self, state: SlotState) -> None:
+        with self._lock:
+            self._life.go(state)
+
+    def _answer(self, owner: Connection, kind: MessageKind, content: Any) -> None:
+        if kind is MessageKind.PLAN:
+            self._load_plan(*content)
+            owner.send(MessageKind.DONE)
+            return
+        assert self._host is not None
+        assert self._sinks is not None
+        if kind is MessageKind.LABEL:
+            self._run_label(owner, self._host, *content)
+        elif kind is MessageKind.LANE:
+            self._run_lane(owner, self._host, content)
+        elif kind is MessageKind.SINKS:
+            rows, subtask, epoch, processing_time_ms, last_batch = content
+            done = self._sinks.run(rows, subtask, epoch, processing_time_ms)
+            if last_batch:
+                self._sinks.close()
+            owner.send(MessageKind.DONE, done)
+        elif kind is MessageKind.CLOSE_LEVEL:
+            if self._host.in_last_batch:
+                self._host.close_level(content)
+            owner.send(MessageKind.DONE)
+            self._garbage_waits = True
+        else:
+            raise SlotError(f"A slot cannot do {kind.name}.")
+
+    def _load_plan(self, blob: bytes, attempt: int) -> None:
+        if self._host is None:
+            try:
+                self._host = JobHost(
+                    bytes(blob),
+                    attempt,
+                    self._settings.state_folder(self._partition),
+                    self._memory_limit_mb,
+                    self._surroundings,
+                    self._views,
+                )
+                self._sinks = SinkHost(bytes(blob), self._surroundings)
+            except ModuleNotFoundError as problem:
+                raise ProgramError(missing_module(problem)) from None
+
+    def _run_lane(self, owner: Connection, host: JobHost, path: str) -> None:
+        with open(path, "rb") as file:
+            plan = LanePlan.decode(file.read(), path)
+        rows: list[Row] = []
+        for row in host.run_lane(plan):
+            rows.append(row)
+            if len(rows) >= _ROWS_AT_ONCE:
+                owner.send(MessageKind.ROWS, rows)
+                rows = []
+        self._check_memory()
+        owner.send(MessageKind.DONE, rows)
+
+    def _run_label(
+        self,
+        owner: Connection,
+        host: JobHost,
+        level: int,
+        label: int,
+        head: bytes | None,
+        blobs: list[bytes],
+    ) -> None:
+        fault_points.reach("slot before label")
+        log = RelayedLog(head, owner)
+        if self._server is not None and self._claimed_by is not owner:
+            self._server.claim()
+            self._claimed_by = owner
+        with self._views.exclusively():
+            rows = host.run_label(level, label, blobs, log)
+        self._check_memory()
+        fault_points.reach("slot before reply")
+        owner.send(MessageKind.DONE, (rows, log.written, log.deleted, log.new_head))
+
+    def _answer_look_ups(self) -> None:
+        """A function has declared a queryable state."""
+        if self._server is None:
+            from millpond.queryable.server import ServerSettings, StateServer
+
+            settings = self._settings
+            server = ServerSettings(
+                Path(settings.run_file).parent,
+                settings.generation,
+                self._partition,
+                settings.partitions,
+                settings.queryable_host,
+                settings.queryable_ports,
+            )
+            self._server = StateServer(server, self._views).start()
+        self._server.announce()
+
+    def _check_memory(self) -> None:
+        limit_mb, used_mb = self._memory_limit_mb, resident_mb()
+        self._memory_share = used_mb / limit_mb  # goes to the driver with the next counts
+        if used_mb > limit_mb:
+            raise SlotMemoryError(
+                f"Slot {self._partition} uses {used_mb:.0f} MB, its limit is {limit_mb} MB. Raise "
+                "millpond.slot.memory-mb, spread the job over more partitions "
+                "(parallelism.default), or keep less state (TTL, timers that clear it)."
+            )
+
+    def _explain(self, problem: BaseException) -> MillpondError:
+        out_of_memory = isinstance(problem, MemoryError) or (
+            isinstance(problem, UserFunctionError) and "MemoryError" in problem.cause
+        )
+        if out_of_memory:
+            return SlotMemoryError(
+                f"Slot {self._partition} ran out of memory: it may use "
+                f"{self._memory_limit_mb} MB. Raise millpond.slot.memory-mb, spread the job "
+                "over more partitions (parallelism.default), or keep less state."
+            )
+        if isinstance(problem, MillpondError):
+            return problem
+        lines = traceback.format_exception(problem)
+        return SlotError(f"Slot {self._partition} failed: " + "".join(lines)[-2000:])
+
+    def _close_functions(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+        if self._host is not None and self._sinks is not None:
+            self._host.close()
+            self._sinks.close()
+
+    # --- the door --------------------------------------------------------------------------------
+
+    def watch(self, executor_fd: int) -> None:
+        try:
+            self._watch(executor_fd)
+        except BaseException:  # a slot that nobody can reach or end must not stay
+            traceback.print_exc()
+            os._exit(1)
+
+    def _watch(self, executor_fd: int) -> None:
+        unneeded_since_s: float | None = None
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(executor_fd, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll(_ALIVE_EVERY_S * 1000)}
+            if executor_fd in ready:
+                _remove_files(self._settings, self._partition, self.socket_inode)
+                os._exit(0)  # nobody is there to tell, nothing to save
+            if self._listener.fileno() in ready:
+                with contextlib.suppress(OSError, ConnectionLost):
+                    self._let_in(self._listener.accept()[0])
+            with self._lock:
+                connected = [c for c in (self._owner, *self._next_owners) if c is not None]
+                unneeded = self._is_unneeded()
+                if unneeded and self._life.state is not SlotState.WORKING:
+                    self._end()
+                    return
+            now_s = time.monotonic()
+            unneeded_since_s = (unneeded_since_s or now_s) if unneeded else None
+            if unneeded_since_s is not None and now_s - unneeded_since_s > _GRACE_S:
+                print(
+                    f"slot {self._partition}: a function goes on after its job; ended", flush=True
+                )
+                _remove_files(self._settings, self._partition, self.socket_inode)
+                os._exit(1)
+            for connection in connected:
+                connection.send_alive()
+
+    def _let_in(self, sock: socket.socket) -> None:
+        if not same_user(sock):
+            sock.close()
+            return
+        connection = Connection(sock)
+        sock.settimeout(5)
+        kind, hello = connection.receive()
+        sock.settimeout(None)
+        if kind is not MessageKind.HELLO:
+            connection.close()
+            return
+        settings, attempt = self._settings, hello["attempt"]
+        with self._lock:
+            if hello["run"] != settings.run_id:
+                newer = hello["generation"] > settings.generation
+                if newer:
+                    connection.send(MessageKind.OUTDATED)
+                    self._end()
+                else:
+                    text = f"run {settings.generation} of the job has taken over"
+                    connection.send(MessageKind.REFUSED, text)
+                connection.close()
+            elif attempt < self._newest_attempt:
+                text = f"task attempt {self._newest_attempt} has taken over from {attempt}"
+                connection.send(MessageKind.REFUSED, text)
+                connection.close()
+            else:
+                has_plan = self._host is not None
+                connection.send(MessageKind.WELCOME, {"pid": os.getpid(), "has_plan": has_plan})
+                if attempt == self._newest_attempt and self._owner is not None:
+                    # Another pass of the same task, in another Python worker: it waits its turn.
+                    self._next_owners.append(connection)
+                else:
+                    # The attempt before is a zombie. What it did is undone by the next request.
+                    self._drop_owners()
+                    self._owner = connection
+                self._newest_attempt = attempt
+                self._used_at_s = time.monotonic()
+                self._lock.notify()
+
+    def _is_unneeded(self) -> bool:
+        if self._owner is None:
+            used_at_s = self._used_at_s
+            if self._server is not None:
+                used_at_s = max(used_at_s, self._server.used_at_s)
+            idle_s = time.monotonic() - used_at_s
+            if idle_s > self._settings.idle_timeout_s:
+                return True
+        try:
+            with open(self._settings.run_file, encoding="ascii") as file:
+                return file.read() != self._settings.run_file_content()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False  # a shared folder that is away for a moment
+
+    def _drop_owners(self) -> None:
+        if self._owner is not None:
+            self._owner.close()
+        while self._next_owners:
+            self._next_owners.popleft().close()
+
+    def _end(self) -> None:
+        self._ending = True
+        self._drop_owners()
+        self._listener.close()
+        self._lock.notify()
+
+
+def missing_module(problem: ModuleNotFoundError) -> str:
+    return (
+        f"Workers cannot import '{problem.name}', which the program uses. Call "
+        "env.add_python_file() with the module, package folder or zip, or install it on the workers."
+    )
+
+
+def resident_mb() -> float:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / (1 << 20)
+
+
+class _Tee(io.TextIOBase):
+    """What functions print goes to the executor's output and, for error reports, into the log."""
+
+    def __init__(self, log_fd: int, executor_fd: int) -> None:
+        self._log_fd = log_fd
+        self._executor_fd = executor_fd
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        data = text.encode(errors="replace")
+        with contextlib.suppress(OSError):  # the executor's output may be gone, the disk full
+            os.write(self._executor_fd, data)
+        with contextlib.suppress(OSError):
+            if os.lseek(self._log_fd, 0, os.SEEK_CUR) > _LOG_BYTES:
+                os.ftruncate(self._log_fd, 0)
+            os.write(self._log_fd, data)
+        return len(text)
+
+
+def _limit_memory(limit_mb: int) -> None:
+    """A second line of defence, between two looks at the memory in use: the kernel says no."""
+    limit = (limit_mb + 512) << 20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> None:
+    """Leave nothing behind, unless another slot has taken this one's place meanwhile."""
+    with (
+        contextlib.suppress(OSError),
+        open(settings.path(partition, "lock"), "w", encoding="ascii") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
+            for suffix in ("sock", "log", "lock"):
+                os.unlink(settings.path(partition, suffix))
+            shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
+            os.rmdir(settings.folder)  # the last one of the job
+
+
+@contextlib.contextmanager
+def _listening(path: str) -> Iterator[socket.socket]:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # left behind by one that was killed; we hold the partition's lock
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        before = os.umask(0o177)
+        listener.bind(path)
+        os.umask(before)
+        listener.listen(16)
+        yield listener
+
+
+def main() -> None:
+    """Arguments as JSON: settings, partition, executor_pid, ready_fd, output_fd."""
+    arguments = json.loads(sys.argv[1])
+    settings, partition = SlotSettings(**arguments["settings"]), arguments["partition"]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends the job
+    faulthandler.enable()
+    sys.stdout = sys.stderr = _Tee(2, arguments["output_fd"])
+    _limit_memory(settings.memory_limit_mb())
+    executor_fd = os.pidfd_open(arguments["executor_pid"])
+    with _listening(settings.path(partition, "sock")) as listener:
+        slot = Slot(settings, partition, listener)
+        os.write(arguments["ready_fd"], b"ready")
+        os.close(arguments["ready_fd"])
+        threading.Thread(target=slot.watch, args=(executor_fd,), name="door", daemon=True).start()
+        slot.run()
+        _remove_files(settings, partition, slot.socket_inode)

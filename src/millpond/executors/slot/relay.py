@@ -1,0 +1,278 @@
+"""A partition's slot as a Spark worker sees it: starts it if need be, and hands work over.
+
+One relay serves one task attempt. It offers what a `JobHost` offers, so a pass does not know whether it
+works here or in a slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import millpond.errors
+from millpond.core import fault_points
+from millpond.engine.exchange.frames import Row
+from millpond.errors import SlotError
+from millpond.executors.slot.protocol import (
+    Connection,
+    ConnectionLost,
+    MessageKind,
+    peer_of,
+    private_folder,
+    same_user,
+)
+from millpond.executors.slot.settings import SlotSettings, base_folder
+from millpond.state.change_log import LogStore
+
+_START_TIMEOUT_S = 60.0
+_OUTPUT_SHOWN = 2000
+# No names of ours in the slot's __main__: the classes of the program's main script go there.
+_PROGRAM = "__import__('millpond.executors.slot.process', fromlist=['main']).main()"
+_children: list[subprocess.Popen[bytes]] = []
+
+
+class Relay:
+    """`attempt` is Spark's number of the task attempt; `blob` and `job_attempt` are for a slot that
+    does not have the job yet."""
+
+    def __init__(
+        self, settings: SlotSettings, partition: int, attempt: int, blob: bytes, job_attempt: int
+    ) -> None:
+        self._settings = settings
+        self._partition = partition
+        self._pid = 0
+        self._connection = self._enter(attempt)
+        if not self._has_plan:
+            self._ask(MessageKind.PLAN, (blob, job_attempt))
+
+    # --- work ------------------------------------------------------------------------------------
+
+    def run_lane(self, path: str) -> Iterator[Row]:
+        self._send(MessageKind.LANE, path)
+        while True:
+            kind, rows = self._receive()
+            yield from rows
+            if kind is MessageKind.DONE:
+                return
+
+    def run_label(
+        self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
+    ) -> list[Row]:
+        self._send(MessageKind.LABEL, (level, label, store.read_head(), list(blobs)))
+        while True:
+            kind, content = self._receive()
+            if kind is MessageKind.READ:
+                self._send(MessageKind.ROW, store.read_row(content))
+            elif kind is MessageKind.WRITE:
+                for number, row in content:
+                    store.write_row(number, row)
+            elif kind is MessageKind.DONE:
+                rows, written, deleted, head = content
+                fault_points.reach("relay before write")
+                for number, row in written:
+                    store.write_row(number, row)
+                for number in deleted:
+                    store.delete_row(number)
+                if head is not None:
+                    store.write_head(head)
+                fault_points.reach("relay after write")
+                return rows  # type: ignore[no-any-return]
+
+    def run_sinks(
+        self,
+        rows: list[Row],
+        subtask: int | None,
+        epoch: int,
+        processing_time_ms: int,
+        last_batch: bool,
+    ) -> list[Row]:
+        content = (rows, subtask, epoch, processing_time_ms, last_batch)
+        return self._ask(MessageKind.SINKS, content)  # type: ignore[no-any-return]
+
+    def close_level(self, level: int) -> None:
+        """Close the functions of a level if this was the job's last batch."""
+        self._ask(MessageKind.CLOSE_LEVEL, level)
+
+    def close(self) -> None:
+        """The task has ended; the slot lives on."""
+        self._connection.close()
+
+    def _ask(self, kind: MessageKind, content: Any) -> Any:
+        self._send(kind, content)
+        return self._receive()[1]
+
+    def _send(self, kind: MessageKind, content: Any) -> None:
+        try:
+            self._connection.send(kind, content)
+        except TimeoutError:
+            raise self._hung() from None
+        except ConnectionLost as lost:
+            raise self._died(lost) from None
+
+    def _receive(self) -> tuple[MessageKind, Any]:
+        while True:
+            try:
+                kind, content = self._connection.receive()
+            except TimeoutError:
+                raise self._hung() from None
+            except ConnectionLost as lost:
+                raise self._died(lost) from None
+            if kind is MessageKind.ERROR:
+                name, arguments = content
+                raise getattr(millpond.errors, name)(*arguments)
+            if kind is not MessageKind.ALIVE:
+                return kind, content
+
+    # --- errors ----------------------------------------------------------------------------------
+
+    def _hung(self) -> SlotError:
+        """No sign of life: the process is stopped or stuck outside Python. A new one takes over."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        self.close()
+        return SlotError(
+            f"Slot {self._partition} (process {self._pid}) gave no sign of life for "
+            f"{self._settings.hang_timeout_s:g} s and was killed."
+        )
+
+    def _died(self, lost: ConnectionLost) -> SlotError:
+        self.close()
+        return SlotError(
+            f"Slot {self._partition} (process {self._pid}) is gone: {lost}.{_exit_of(self._pid)}"
+            f"{self._last_output()}"
+        )
+
+    def _last_output(self) -> str:
+        try:
+            with open(self._settings.path(self._partition, "log"), "rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _OUTPUT_SHOWN))
+                text = file.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+        return f" Its last output:\n{text}" if text else ""
+
+    # --- finding and starting --------------------------------------------------------------------
+
+    def _enter(self, attempt: int) -> Connection:
+        settings = self._settings
+        private_folder(base_folder())
+        private_folder(settings.folder)
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        with open(settings.path(self._partition, "lock"), "w", encoding="ascii") as lock:
+            # One starter at a time; whoever waited finds the slot the other one has started.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            while True:
+                connection = self._connect()
+                if connection is None:
+                    self._start()
+                    connection = self._connect()
+                if connection is not None and self._introduce(connection, attempt):
+                    return connection
+                if time.monotonic() > deadline_s + settings.hang_timeout_s:
+                    raise SlotError(
+                        f"Slot {self._partition} could not be started within "
+                        f"{_START_TIMEOUT_S:g} s.{self._last_output()}"
+                    )
+                time.sleep(0.02)  # the slot of an earlier run is on its way out
+
+    def _connect(self) -> Connection | None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(self._settings.hang_timeout_s)
+        try:
+            sock.connect(self._settings.path(self._partition, "sock"))
+        except (FileNotFoundError, ConnectionRefusedError):
+            sock.close()
+            return None
+        if not same_user(sock):
+            sock.close()
+            raise SlotError(f"The socket of slot {self._partition} belongs to another user.")
+        return Connection(sock)
+
+    def _introduce(self, connection: Connection, attempt: int) -> bool:
+        """True if the slot lets us in; False if it ends: it belongs to an older run, or it hung."""
+        settings = self._settings
+        hello = {"run": settings.run_id, "generation": settings.generation, "attempt": attempt}
+        try:
+            connection.send(MessageKind.HELLO, hello)
+            kind, content = connection.receive()
+        except ConnectionLost:
+            connection.close()
+            return False
+        except TimeoutError:  # it is stopped, or stuck outside Python
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(peer_of(connection.socket)[0], signal.SIGKILL)
+            connection.close()
+            return False
+        if kind is MessageKind.REFUSED:
+            connection.close()
+            raise SlotError(f"Slot {self._partition} refused this task: {content}.")
+        if kind is MessageKind.OUTDATED:
+            connection.close()
+            return False
+        self._pid = content["pid"]
+        self._has_plan = content["has_plan"]
+        return True
+
+    def _start(self) -> None:
+        settings, partition = self._settings, self._partition
+        reading, writing = os.pipe()
+        output = os.dup(2)
+        arguments = {
+            "settings": asdict(settings),
+            "partition": partition,
+            "executor_pid": executor_pid(),
+            "ready_fd": writing,
+            "output_fd": output,
+        }
+        log_flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        log = os.open(settings.path(partition, "log"), log_flags, 0o600)
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, json.dumps(arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(writing, output),
+                start_new_session=True,  # what is sent to the worker's group is not for the slot
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            )
+        finally:
+            for descriptor in (log, writing, output):
+                os.close(descriptor)
+        _children[:] = [c for c in _children if c.poll() is None] + [child]
+        with open(reading, "rb") as ready:
+            answered, _, _ = select.select([ready], [], [], _START_TIMEOUT_S)
+            if not answered or ready.read(5) != b"ready":
+                child.kill()
+                raise SlotError(f"Slot {partition} could not be started.{self._last_output()}")
+
+
+def _exit_of(pid: int) -> str:
+    """How a slot that this worker started has ended."""
+    for child in _children:
+        if child.pid == pid:
+            try:
+                code = child.wait(1)
+            except subprocess.TimeoutExpired:
+                return ""
+            return (
+                f" It was killed by signal {-code}." if code < 0 else f" Its exit code is {code}."
+            )
+    return ""
+
+
+def executor_pid() -> int:
+    """The JVM whose Python workers we are: the parent of the daemon that forked us."""
+    with open(f"/proc/{os.getppid()}/stat", encoding="ascii") as file:
+        return int(file.read().rpartition(")")[2].split()[1])

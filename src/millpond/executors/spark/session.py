@@ -1,0 +1,254 @@
+"""Finds or starts Spark, with the settings Millpond needs and without its noise."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import zipfile
+from pathlib import Path
+from typing import IO, Any
+
+from millpond.common import options
+from millpond.common.configuration import Configuration
+from millpond.errors import ProgramError, SetupError
+from millpond.executors.spark import class_archive
+from millpond.executors.spark.cluster_managers import manager_settings
+from millpond.executors.spark.java import find_java
+from millpond.executors.spark.worker_python import worker_python
+
+MIN_SPARK = (4, 3, 0)
+_STATE_STORE = "spark.sql.streaming.stateStore"
+_SETTINGS = {
+    # Our rows are frames: few and large. Generated code would cost more to compile than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    f"{_STATE_STORE}.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
+    # With version 1 a zombie task could overwrite committed state.
+    f"{_STATE_STORE}.checkpointFormatVersion": "2",
+    # Spark's checkpoint files are many and small, and Hadoop starts a chmod process for each of them
+    # and for each of its checksums. Our blobs have checksums of their own (codec.py).
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+# Spark's error handling runs a regular expression over messages, recursively.
+JAVA_OPTIONS = (
+    "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
+    "-Djdk.lang.Process.launchMechanism=VFORK"  # see the chmod processes above
+)
+_NOISE = re.compile(
+    r"TransformWithStateInPandas Python worker|Using incubator modules|log4j2?-defaults|"
+    r"Setting default log level|To adjust logging level|Setting Spark log level|"
+    r"resolves to a loopback address|SPARK_LOCAL_IP|NativeCodeLoader|^\s*$"
+)
+_QUIET_LOGGERS = (
+    # These log, with hundreds of lines, what Millpond reports in one.
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
+    "org.apache.spark.api.python.PythonRunner",
+    "org.apache.spark.sql.execution.python.streaming",
+    "org.apache.spark.util.Utils",
+)
+_lock = threading.Lock()
+_shipped: dict[str, set[str]] = {}  # application -> files its workers have already
+
+
+def get_session(configuration: Configuration, cores: int | None = None) -> Any:
+    """The running Spark session, or a new one. `cores`: how many of a cluster's a new one may take; all by
+    default."""
+    with _lock:
+        check_spark_version()
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        # The active session belongs to a thread; the context to the process.
+        running = SparkContext._active_spark_context is not None
+        if running:
+            return SparkSession.builder.getOrCreate()
+        return _start_session(configuration, cores)
+
+
+def job_session(session: Any, parallelism: int, kept_batches: int) -> Any:
+    """A session for one job: its settings change neither the user's session nor another job's."""
+    own = session.newSession()
+    for key, value in _SETTINGS.items():
+        if key.startswith("spark.sql."):
+            own.conf.set(key, value)
+    # More than the job folder keeps: what is there can be used.
+    own.conf.set("spark.sql.streaming.minBatchesToRetain", str(2 * kept_batches))
+    # State partitions are fixed by the first batch of a query.
+    own.conf.set("spark.sql.shuffle.partitions", str(parallelism))
+    return own
+
+
+def stop_session() -> None:
+    """Stop Spark and its JVM, and wait until they are gone."""
+    from pyspark import SparkContext
+
+    context, gateway = SparkContext._active_spark_context, SparkContext._gateway
+    if context is not None:
+        context.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # the JVM ends with its standard input
+        gateway.proc.wait(30)
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+def default_parallelism(configuration: Configuration) -> int:
+    if options.DYNAMIC_ALLOCATION.read_choice(configuration, ("on", "off")) == "on":
+        raise ProgramError(
+            f"With {options.DYNAMIC_ALLOCATION.key}=on the number of cores changes while a job runs, so it "
+            f"is no parallelism: set {options.PARALLELISM.key}."
+        )
+    return int(get_session(configuration).sparkContext.defaultParallelism)
+
+
+def check_spark_version() -> None:
+    try:
+        import pyspark
+    except ImportError:
+        raise SetupError("PySpark is not installed: pip install 'pyspark>=4.3.0'") from None
+    found = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:3])
+    if found < MIN_SPARK:
+        raise SetupError(
+            f"Millpond needs PySpark 4.3.0 or newer; {pyspark.__version__} is installed. "
+            "Run: pip install --upgrade 'pyspark>=4.3.0'"
+        )
+
+
+def _start_session(configuration: Configuration, cores: int | None) -> Any:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    java = None if submitted else find_java()
+    master = options.MASTER.read(configuration) or conf.get("spark.master", None)
+    if master is None and not submitted:
+        master = "local[*]"
+    if master is not None:
+        conf.setMaster(_with_retries(master))
+    if conf.get("spark.app.name", None) is None:
+        conf.setAppName("millpond")
+    for key, value in _SETTINGS.items():
+        conf.setIfMissing(key, value)
+    if master is not None and master.startswith("local"):
+        conf.setIfMissing("spark.driver.host", "127.0.0.1")
+        conf.setIfMissing("spark.shuffle.compress", "false")  # there is no network in between
+        conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
+        options_ = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
+        conf.setIfMissing("spark.driver.extraJavaOptions", options_.strip())
+        _let_workers_import_what_the_program_can()
+    else:
+        conf.setIfMissing("spark.driver.extraJavaOptions", "-Xss4m")
+    conf.setIfMissing("spark.log.level", str(options.SPARK_LOG_LEVEL.read(configuration)))
+    for key in configuration.key_set():
+        if key.startswith("spark."):
+            conf.set(key, configuration.get_string(key, ""))
+    if master is not None:
+
+        def known(key: str) -> str | None:
+            found: str | None = conf.get(key, None)
+            return found
+
+        for key, value in manager_settings(master, configuration, known, cores).items():
+            conf.set(key, value)
+    local = master is not None and master.startswith("local")
+    named = conf.get(
+        "spark.pyspark.python", None
+    )  # where it is elsewhere on the cluster's machines
+    os.environ["PYSPARK_PYTHON"] = worker_python() if local else named or sys.executable
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if submitted:
+        context = SparkContext(conf=conf)
+    else:
+        context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
+    _silence(context)
+    if master is not None and not master.startswith("local"):
+        _ship_package(context)
+    return SparkSession(context)
+
+
+def _let_workers_import_what_the_program_can() -> None:
+    """Modules beside the program: Python finds them for the driver, PYTHONPATH for its workers."""
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    beside = [path for path in sys.path[:1] if os.path.isdir(path or ".")]
+    paths = [os.path.abspath(path) for path in beside] + [path for path in known if path]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+
+
+def _with_retries(master: str) -> str:
+    """local[N] gives up after one failed task; local[N,4] tries again, as a cluster does."""
+    local = re.fullmatch(r"local(?:\[([0-9*]+)\])?", master)
+    return f"local[{local.group(1) or 1},4]" if local else master
+
+
+def _launch_gateway(conf: Any) -> Any:
+    """Start the JVM with its stderr filtered: what Spark prints on every start helps nobody."""
+    from pyspark.java_gateway import launch_gateway
+
+    reading, writing = os.pipe()
+    gateway = launch_gateway(conf, popen_kwargs={"stderr": writing})
+    os.close(writing)
+    stream = os.fdopen(reading, "r", encoding="utf-8", errors="replace")
+    threading.Thread(target=_pass_on, args=(stream,), name="spark-stderr", daemon=True).start()
+    return gateway
+
+
+def _pass_on(stream: IO[str]) -> None:
+    with stream:
+        for line in stream:
+            if not _NOISE.search(line):
+                sys.stderr.write(line)
+
+
+def _silence(context: Any) -> None:
+    # A program that switches logging on wants its own messages, not each call into the JVM, nor
+    # the exception by which Millpond leaves a query.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    log4j = context._jvm.org.apache.logging.log4j
+    for logger in _QUIET_LOGGERS:
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+
+
+def ship_python_files(session: Any, configuration: Configuration) -> None:
+    """Make the program's own modules importable on workers (python.files)."""
+    given = options.PYTHON_FILES.read(configuration)
+    context = session.sparkContext
+    for path in (Path(part.strip()) for part in (given or "").split(",") if part.strip()):
+        if str(path) in _shipped.setdefault(context.applicationId, set()):
+            continue
+        _shipped[context.applicationId].add(str(path))
+        context.addPyFile(str(_zipped(path, Path(), path.name) if path.is_dir() else path))
+
+
+def _ship_package(context: Any) -> None:
+    """Executors need not have Millpond installed: send it along."""
+    import millpond
+
+    context.addPyFile(str(_zipped(Path(millpond.__file__).parent, Path("millpond"), "millpond")))
+
+
+def _zipped(folder: Path, prefix: Path, name: str) -> Path:
+    path = Path(tempfile.mkdtemp(prefix="millpond-")) / f"{name}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        for file in sorted(folder.rglob("*.py")):
+            package.write(file, prefix / file.relative_to(folder))
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    return path

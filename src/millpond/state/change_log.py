@@ -1,0 +1,306 @@
+"""The log of one key group: the truth its in-memory state is a cache of.
+
+    rows   snapshot (one or more rows; a large one as a snapshot and changes that belong to it), then the
+           changes: one blob per batch (one or more rows each), or a run of many small ones
+    head   names the newest version and which rows are valid
+
+A batch reads the head, appends a change and writes the head: cost grows with what changed (E41).
+Small changes are written once more, together as a run, when there are enough of them: a log never has so
+many rows that reading it takes long.
+When what the changes have overwritten outgrows the snapshot by far, the batch writes a new snapshot instead
+and drops the old rows; key groups do so at different times, so that no batch stalls.
+Rows are cut into chunks, because very large values are slow in Spark's state server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from millpond.core import codec
+from millpond.core.codec import BlobKind
+from millpond.core.key_groups import murmur_mix
+from millpond.errors import CorruptDataError, StateLostError
+from millpond.state.key_group_state import KeyGroupState
+
+CHUNK_BYTES = 256 * 1024
+RUN_BYTES = 32 * 1024  # small changes are kept in memory until they are so large together
+COMPACT_MIN_BYTES = 64 * 1024
+COMPACT_MAX_CHANGES = 25_600
+COMPACT_RATIO = (
+    2.0  # what was overwritten may be so many times as large as the snapshot, and up to 1 more
+)
+LEAST_OVERWRITTEN = 1 / 3  # of changes: a state that only grows may be overwritten some day, too
+HISTORY_LENGTH = 16
+
+
+class LogStore(Protocol):
+    """Where a log is kept: Spark's state store, or memory."""
+
+    def read_head(self) -> bytes | None: ...
+
+    def write_head(self, head: bytes) -> None: ...
+
+    def read_row(self, number: int) -> bytes: ...
+
+    def write_row(self, number: int, row: bytes) -> None: ...
+
+    def delete_row(self, number: int) -> None: ...
+
+
+class LogHead(NamedTuple):
+    """The head of version `version`. Rows first_row .. next_row - 1 are valid; since version
+    `append_version` rows were only added. From fresh_row on there are small changes that are in no run yet.
+    `overwritten`: which share of the changes before the snapshot was, when it was written.
+    `token` is new with every write; `history` has (version, token) of the newest versions, so that a
+    state in memory can be recognised as one of them."""
+
+    version: int = 0
+    token: bytes = b""
+    first_row: int = 0
+    fresh_row: int = 0
+    next_row: int = 0
+    append_version: int = 0
+    snapshot_bytes: int = 0
+    change_bytes: int = 0
+    changes: int = 0
+    overwritten: float = 1.0
+    written_bytes: int = 0  # by this version
+    history: tuple[tuple[int, bytes], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        """Of the whole log."""
+        return self.snapshot_bytes + self.change_bytes
+
+    def includes(self, older: LogHead) -> bool:
+        """True if this log went through exactly `older`."""
+        return (older.version, older.token) in self.history
+
+
+class CachedState(NamedTuple):
+    """A state in memory and the head it corresponds to, with the head before it for the undo."""
+
+    state: KeyGroupState
+    head: LogHead
+    previous: LogHead | None
+
+
+class FreshChanges(NamedTuple):
+    """The blobs from the head's fresh_row on, kept with the state so that a run needs no reading."""
+
+    token: bytes
+    blobs: tuple[bytes, ...]
+
+
+class MemoryLogStore:
+    """A log in memory, for the harness and the direct executor. What a batch writes counts when the
+    batch is committed; reads see it before."""
+
+    def __init__(self) -> None:
+        self._head: bytes | None = None
+        self._rows: dict[int, bytes] = {}
+        self._before: tuple[bytes | None, dict[int, bytes | None]] | None = None
+
+    def read_head(self) -> bytes | None:
+        return self._head
+
+    def write_head(self, head: bytes) -> None:
+        self._remember()
+        self._head = head
+
+    def read_row(self, number: int) -> bytes:
+        return self._rows[number]
+
+    def write_row(self, number: int, row: bytes) -> None:
+        self._remember()[1].setdefault(number, self._rows.get(number))
+        self._rows[number] = row
+
+    def delete_row(self, number: int) -> None:
+        self._remember()[1].setdefault(number, self._rows[number])
+        del self._rows[number]
+
+    def commit(self) -> None:
+        self._before = None
+
+    def rollback(self) -> None:
+        if self._before is not None:
+            self._head, rows = self._before
+            for number, row in rows.items():
+                if row is None:
+                    self._rows.pop(number, None)
+                else:
+                    self._rows[number] = row
+            self._before = None
+
+    def _remember(self) -> tuple[bytes | None, dict[int, bytes | None]]:
+        if self._before is None:
+            self._before = (self._head, {})
+        return self._before
+
+
+def read_head(store: LogStore, where: str) -> LogHead:
+    blob = store.read_head()
+    return LogHead() if blob is None else LogHead(*codec.decode(BlobKind.LOG_HEAD, blob, where))
+
+
+def load(
+    store: LogStore, cached: CachedState | None, where: str, new_state: Callable[[], KeyGroupState]
+) -> tuple[KeyGroupState, LogHead]:
+    """The state at the log's head: from the cache if it is that version, by undoing the batch it is
+    ahead, by replaying the changes it lacks, or from the snapshot on."""
+    head = read_head(store, where)
+    if cached is not None:
+        state = cached.state
+        known: LogHead | None = cached.head
+        previous = cached.previous
+        if head.includes(cached.head) or cached.head.version == head.version == 0:
+            state.commit()
+        elif previous is not None and head.includes(previous) and state.rollback():
+            known = previous
+        else:
+            known = None
+        if head.next_row == head.first_row and known is not None and known.version != head.version:
+            known = None  # there is no log to catch up with
+        if known is not None and known.version >= head.append_version:
+            for content in _read_changes(store, known.next_row, head.next_row, where):
+                state.apply(content)
+            state.commit()
+            return state, head
+    if head.version > 0 and head.next_row == head.first_row:
+        raise StateLostError(
+            f"{where}: it was kept in memory only (state.backend.type=memory), and is gone with its slot, or "
+            "with a batch that failed. Start the job anew, or from a savepoint; hashmap and rocksdb keep it."
+        )
+    state = new_state()
+    for content in _read_changes(store, head.first_row, head.next_row, where):
+        state.apply(content)
+    state.commit()
+    return state, head
+
+
+def append(
+    store: LogStore, state: KeyGroupState, head: LogHead, keeps_log: bool = True
+) -> CachedState:
+    """Write this batch's changes (or a new snapshot) as the next version; without a log, that there is one.
+
+    The state keeps its undo list until the next batch shows whether the write became the truth."""
+    if not state.has_changes():
+        return CachedState(state, head, None)
+    token = os.urandom(8)
+    history = (*head.history[1 - HISTORY_LENGTH :], (head.version + 1, token))
+    if not keeps_log:
+        for row in range(head.first_row, head.next_row):
+            store.delete_row(row)
+        new_head = LogHead(head.version + 1, token, history=history)
+    else:
+        next_version = head._replace(version=head.version + 1, token=token, history=history)
+        if _is_due_for_compaction(head, state.key_group):
+            new_head = _write_snapshot(store, state, next_version)
+        else:
+            new_head = _write_change(store, state, next_version, head.token)
+    store.write_head(codec.encode(BlobKind.LOG_HEAD, tuple(new_head)))
+    return CachedState(state, new_head, head)
+
+
+def _write_snapshot(store: LogStore, state: KeyGroupState, head: LogHead) -> LogHead:
+    state.clean_all()
+    kind, next_row, snapshot_bytes = BlobKind.SNAPSHOT, head.next_row, 0
+    for content in state.snapshot_parts():
+        blob = codec.encode(kind, content)
+        kind, next_row = BlobKind.CHANGE, _write_chunks(store, next_row, blob)
+        snapshot_bytes += len(blob)
+    for row in range(head.first_row, head.next_row):
+        store.delete_row(row)
+    state.fresh_changes = FreshChanges(head.token, ())
+    grown = (snapshot_bytes - head.snapshot_bytes) / max(head.change_bytes, 1)
+    return head._replace(
+        first_row=head.next_row,
+        fresh_row=next_row,
+        next_row=next_row,
+        append_version=head.version,
+        snapshot_bytes=snapshot_bytes,
+        change_bytes=0,
+        changes=0,
+        overwritten=min(max(1 - grown, 0.0), 1.0) if head.changes else 1.0,
+        written_bytes=snapshot_bytes,
+    )
+
+
+def _write_change(
+    store: LogStore, state: KeyGroupState, head: LogHead, token_before: bytes
+) -> LogHead:
+    change = codec.encode(BlobKind.CHANGE, state.changes())
+    head = head._replace(changes=head.changes + 1, change_bytes=head.change_bytes + len(change))
+    if len(change) > RUN_BYTES // 4:  # it is quick to read as it is
+        state.fresh_changes = FreshChanges(head.token, ())
+        next_row = _write_chunks(store, head.next_row, change)
+        return head._replace(fresh_row=next_row, next_row=next_row, written_bytes=len(change))
+    fresh = state.fresh_changes
+    if fresh is None or fresh.token != token_before:
+        read = _read_blobs(store, head.fresh_row, head.next_row, state.where)
+        fresh = FreshChanges(token_before, tuple(blob for blob, _ in read))
+    blobs = (*fresh.blobs, change)
+    if sum(map(len, blobs)) < RUN_BYTES:
+        state.fresh_changes = FreshChanges(head.token, blobs)
+        next_row = _write_chunks(store, head.next_row, change)
+        return head._replace(next_row=next_row, written_bytes=len(change))
+    run = codec.encode(BlobKind.RUN, blobs)
+    next_row = _write_chunks(store, head.fresh_row, run)
+    for row in range(next_row, head.next_row):
+        store.delete_row(row)
+    state.fresh_changes = FreshChanges(head.token, ())
+    return head._replace(
+        fresh_row=next_row,
+        next_row=next_row,
+        append_version=head.version,
+        written_bytes=len(run),
+    )
+
+
+def _is_due_for_compaction(head: LogHead, key_group: int) -> bool:
+    """True if the log is empty, or too much in it was overwritten, or there are too many changes.
+
+    How much was overwritten since the snapshot nobody knows; as much of it as in the time before, it is
+    assumed. Key groups grow alike; each has limits of its own, so that not all compact in the same batch."""
+    spread = murmur_mix(key_group) % 64 / 64
+    limit_bytes = max(head.snapshot_bytes, COMPACT_MIN_BYTES) * (COMPACT_RATIO + spread)
+    limit_changes = COMPACT_MAX_CHANGES * (1 + spread)
+    overwritten_bytes = head.change_bytes * max(head.overwritten, LEAST_OVERWRITTEN)
+    return head.version == 0 or overwritten_bytes > limit_bytes or head.changes >= limit_changes
+
+
+def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
+    """Rows are (chunks still to come: 4 bytes, chunk). Returns the row after the last."""
+    chunks = [blob[i : i + CHUNK_BYTES] for i in range(0, len(blob), CHUNK_BYTES)]
+    for number, chunk in enumerate(chunks):
+        to_come = len(chunks) - 1 - number
+        store.write_row(row + number, to_come.to_bytes(4, "little") + chunk)
+    return row + len(chunks)
+
+
+def _read_changes(store: LogStore, row: int, end_row: int, where: str) -> Iterator[dict[str, Any]]:
+    for blob, place in _read_blobs(store, row, end_row, where):
+        kind = blob[3] if len(blob) > 3 else None
+        if kind == BlobKind.RUN:
+            for change in codec.decode(BlobKind.RUN, blob, place):
+                yield codec.decode(BlobKind.CHANGE, change, place)
+        else:
+            expected = BlobKind.SNAPSHOT if kind == BlobKind.SNAPSHOT else BlobKind.CHANGE
+            yield codec.decode(expected, blob, place)
+
+
+def _read_blobs(store: LogStore, row: int, end_row: int, where: str) -> Iterator[tuple[bytes, str]]:
+    """Blobs, and where they are."""
+    while row < end_row:
+        parts: list[bytes] = []
+        while True:
+            if row >= end_row:
+                raise CorruptDataError(f"{where}: the log ends within a blob, at row {row}.")
+            data = store.read_row(row)
+            parts.append(data[4:])
+            row += 1
+            if int.from_bytes(data[:4], "little") == 0:
+                break
+        yield b"".join(parts), f"{where}, row {row - 1}"

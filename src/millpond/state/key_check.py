@@ -1,0 +1,52 @@
+"""Whether keys are what they were, and so will be found again (C40)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from millpond.core.key_groups import key_group_of
+from millpond.datastream.stream_graph import ExchangeKind
+from millpond.errors import IncompatibleCheckpointError
+from millpond.plan.physical import JobPlan, TaskPlan
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.tables import DataTable
+from millpond.state.types.evolution import type_text
+from millpond.state.types.schemas import PICKLE, Schema, is_pickled, schema_of
+
+KEY = "key"  # the column, and its place among the types of a state in a savepoint
+_INTEGERS = ("int", "long")
+
+
+def key_schema(job: JobPlan, task: TaskPlan) -> Schema:
+    """Of the type that the program declares for the keys of a task; that of pickles if it does not."""
+    for task_input in task.inputs:
+        exchange = job.exchanges[task_input.exchange]
+        if exchange.kind is ExchangeKind.KEY and exchange.key_type is not None:
+            schema = schema_of(exchange.key_type)
+            if not is_pickled(schema):
+                return schema
+    return PICKLE
+
+
+def changed_key(before: Schema, now: Schema, was_declared: bool = True) -> str | None:
+    """Says so if keys are of another type than they were. What nobody declares is not known. `was_declared`:
+    else `before` is what the values were, and these are longs if they are integers."""
+    if is_pickled(before) or is_pickled(now) or before == now:
+        return None
+    if not was_declared and before in _INTEGERS and now in _INTEGERS:
+        return None
+    return f"its keys are {type_text(now)}, but were {type_text(before)}"
+
+
+def check_keys(state: KeyGroupState, plan: TaskPlan) -> None:
+    """Raise if a class that keys are of has changed since they were written: one key tells. Plain keys are
+    what they were."""
+    for table in state.tables.values() if plan.keyed else ():
+        key = next(iter(table.data), None) if isinstance(table, DataTable) else None
+        is_object = dataclasses.is_dataclass(key)
+        if is_object and key_group_of(key, plan.max_parallelism) != state.key_group:
+            raise IncompatibleCheckpointError(
+                f"{state.where}: the key {key!r} belongs to another key group now: the fields of "
+                f"{type(key).__name__} have changed since it was written. Keys cannot change; give the "
+                "operator another uid to start without that state, or leave the class as it was."
+            )

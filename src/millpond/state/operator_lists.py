@@ -1,0 +1,115 @@
+"""Lists of functions without keys: how a function gets them, and how they are dealt out anew (E31, C37)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from millpond.core.codec import thaw
+from millpond.datastream.operator_state import (
+    FunctionInitializationContext,
+    FunctionSnapshotContext,
+    OperatorStateStore,
+)
+from millpond.datastream.state import ListState, ListStateDescriptor
+from millpond.errors import ProgramError
+from millpond.state.handles import CurrentKey, ListStateHandle
+from millpond.state.key_group_state import (
+    CANNOT_CONVERT,
+    KeyGroupState,
+    cannot_convert,
+    declared_schemas,
+)
+from millpond.state.types.evolution import at_rest_converter
+
+SPLIT = "_operator."  # before the names of lists that are dealt out anew
+UNION = "_union."  # before those that everyone gets
+
+
+class InitializationContext(FunctionInitializationContext, OperatorStateStore):
+    """Handles of lists in `state`; they are added to `bound`. `known`: union lists of all subtasks."""
+
+    def __init__(
+        self,
+        state: KeyGroupState,
+        bound: list[Any],
+        is_restored: bool,
+        known: list[dict[str, tuple[Any, list[Any]]]],
+        unions: dict[str, ListState[Any]],
+    ) -> None:
+        self._state = state
+        self._bound = bound
+        self._is_restored = is_restored
+        self._known = known
+        self._unions = unions
+
+    def is_restored(self) -> bool:
+        return self._is_restored
+
+    def get_operator_state_store(self) -> OperatorStateStore:
+        return self
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> Any:
+        return self._handle(SPLIT, descriptor)
+
+    def get_union_list_state(self, descriptor: ListStateDescriptor) -> Any:
+        handle = self._unions[descriptor.name] = self._handle(UNION, descriptor)
+        lists = [own[descriptor.name] for own in self._known if descriptor.name in own]
+        if lists:
+            handle.update(
+                [element for own in lists for element in self._converted(own, descriptor)]
+            )
+        return handle
+
+    def _converted(
+        self, written: tuple[Any, list[Any]], descriptor: ListStateDescriptor
+    ) -> list[Any]:
+        schemas, elements = written
+        if schemas != declared_schemas(descriptor):
+            try:
+                elements = list(
+                    map(at_rest_converter(schemas["value"], descriptor.type_info), elements)
+                )
+            except CANNOT_CONVERT as problem:
+                raise cannot_convert(self._state.where, descriptor, schemas, problem) from None
+        return list(map(thaw, elements))
+
+    def _handle(self, prefix: str, descriptor: ListStateDescriptor) -> Any:
+        descriptor.refuse_queryable("Operator state")
+        if descriptor.ttl_config is not None:
+            raise ProgramError(
+                f"The list '{descriptor.name}' of a function without keys has a time to live, which only "
+                "keyed state can have. Leave it out, and drop what is too old in snapshot_state."
+            )
+        own = copy.copy(descriptor)
+        own.name = prefix + descriptor.name
+        handle = ListStateHandle(own, CurrentKey())
+        self._bound.append(handle)
+        handle.bind(self._state)
+        return handle
+
+
+class SnapshotContext(FunctionSnapshotContext):
+    def __init__(self, epoch: int, time_ms: int) -> None:
+        self._epoch = epoch
+        self._time_ms = time_ms
+
+    def get_checkpoint_id(self) -> int:
+        return self._epoch
+
+    def get_checkpoint_timestamp(self) -> int:
+        return self._time_ms
+
+
+def deal_out(lists: list[list[Any]], parallelism: int) -> list[list[Any]]:
+    """The elements of all subtasks, for another number of them (C37): in order, one more for the first."""
+    if len(lists) == parallelism:
+        return lists
+    elements = [element for own in lists for element in own]
+    size, remainder = divmod(len(elements), parallelism)
+    dealt, begin = [], 0
+    for subtask in range(parallelism):
+        end = begin + size + (subtask < remainder)
+        dealt.append(elements[begin:end])
+        begin = end
+    return dealt

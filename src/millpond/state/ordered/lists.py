@@ -1,0 +1,143 @@
+"""Lists in an ordered store: to append reads nothing. See `stored_tables.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+from millpond.core.columns import encode_list
+from millpond.datastream.state_backend import OrderedStore
+from millpond.state.ordered.key_bytes import after, encode_key, is_exact
+from millpond.state.ordered.tables import StoredTable, Writes, in_order
+from millpond.state.ordered.values import pack, pack_with_key, unpack
+from millpond.state.tables import MISSING, ListTable
+
+_NUMBER_BYTES = 8
+
+
+class StoredListTable(StoredTable, ListTable):
+    def __init__(self, store: OrderedStore, prefix: bytes, next_number: Callable[[], int]) -> None:
+        super().__init__(store, prefix)
+        self._next_number = next_number
+        # key -> (whether this is all, else it comes after what is stored; elements)
+        self._waiting: dict[Any, tuple[bool, list[Any]]] = {}
+        self._known: dict[Any, list[Any]] = {}  # what is stored, of keys that were read
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        is_all, added = self._waiting.get(key, (False, []))
+        if is_all:
+            return added or default
+        if key not in self._known:
+            self._known[key] = self._stored(key)
+        return [*self._known[key], *added] or default
+
+    def _read(self, key: Any) -> list[Any]:
+        """As `get`, but not to be remembered."""
+        is_all, added = self._waiting.get(key, (False, []))
+        return added if is_all else [*self._stored(key), *added]
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        return (self._stored(key) if committed else list(self._read(key))) or MISSING
+
+    def _stored(self, key: Any) -> list[Any]:
+        place = self._prefix + encode_key(key)
+        chunks = [unpack(data) for _, data in self._store.scan(place, after(place))]
+        return list(chain.from_iterable(chunks))
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(self.get(key))
+
+    def __iter__(self) -> Iterator[Any]:
+        waiting = {self._prefix + encode_key(key): key for key in self._waiting}
+        for place, data in in_order(self._owners(), waiting):
+            if data is not None:
+                yield self._key_of(place, data)
+            elif waiting[place] in self:
+                yield waiting[place]
+
+    def _owners(self) -> Iterator[tuple[bytes, bytes]]:
+        """What was appended first to each key, under the key's place."""
+        last = b""
+        for place, data in self._store.scan(self._prefix, self._end):
+            own = place[:-_NUMBER_BYTES]
+            if own != last:
+                last = own
+                yield own, data
+
+    def places(self) -> Iterator[Any]:
+        last = b""
+        for place, data in self._slowly(self._prefix):
+            if place[:-_NUMBER_BYTES] != last:
+                last = place[:-_NUMBER_BYTES]
+                yield self._key_of(place, data)
+        yield from list(self._waiting)
+
+    def extend(self, key: Any, values: list[Any]) -> None:
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            self._waiting[key] = (False, list(values))
+        else:
+            waiting[1].extend(values)
+
+    def replace(self, key: Any, values: list[Any]) -> None:
+        if not values and key not in self._waiting and self._known.get(key) == []:
+            return  # it was read, and is empty
+        self._waiting[key] = (True, list(values))
+
+    def changed_count(self) -> int:
+        return len(self._waiting)
+
+    def changes(self) -> tuple[Any, ...]:
+        appended = [not is_all for is_all, _ in self._waiting.values()]
+        return self._encoded(list(self._waiting), appended, [e for _, e in self._waiting.values()])
+
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+        keys: list[Any] = []
+        lists: list[list[Any]] = []
+        elements = 0
+        for key in self:
+            keys.append(key)
+            lists.append(self._read(key))
+            elements += len(lists[-1])
+            if elements >= size:
+                yield self._encoded(keys, [False] * len(keys), lists)
+                keys, lists, elements = [], [], 0
+        if keys or not elements:
+            yield self._encoded(keys, [False] * len(keys), lists)
+
+    @staticmethod
+    def _encoded(keys: list[Any], appended: list[bool], lists: list[list[Any]]) -> tuple[Any, ...]:
+        """In the form of `HashListTable.changes`."""
+        columns = (keys, appended, list(map(len, lists)), list(chain.from_iterable(lists)))
+        return tuple(map(encode_list, columns))
+
+    def _take_over(self, *columns: list[Any]) -> None:
+        keys, appended, lengths, elements = columns
+        rest = iter(elements)
+        for key, is_appended, length in zip(keys, appended, lengths, strict=True):
+            (self.extend if is_appended else self.replace)(key, list(islice(rest, length)))
+
+    def _writes(self) -> Writes:
+        puts: list[tuple[bytes, bytes]] = []
+        deletes: list[bytes] = []
+        for key, (is_all, elements) in self._waiting.items():
+            place = self._prefix + encode_key(key)
+            if is_all:
+                deletes.extend(old for old, _ in self._store.scan(place, after(place)))
+            if elements:
+                number = self._next_number().to_bytes(_NUMBER_BYTES, "big")
+                content = tuple(elements)
+                exact = is_exact(key)
+                puts.append(
+                    (place + number, pack(content) if exact else pack_with_key(key, content))
+                )
+        return puts, deletes
+
+    def rollback(self) -> bool:
+        self._waiting.clear()
+        self._known.clear()
+        return True
+
+    def rest(self) -> None:
+        self._known.clear()

@@ -1,0 +1,48 @@
+"""MapState over `StoredMapTable`: does here what the table would; it is called for every record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from millpond.core.codec import Frozen, loads
+from millpond.errors import TypeMismatchError
+from millpond.state.handles import MapStateHandle
+from millpond.state.ordered.maps import StoredEntries, StoredMapTable
+from millpond.state.ordered.tables import UNKNOWN
+from millpond.state.tables import MISSING
+
+
+class StoredMapStateHandle(MapStateHandle):
+    _table: StoredMapTable
+    _own: StoredEntries
+
+    def get(self, key: Any) -> Any:
+        owner = self._current.key
+        if owner is not self._owner:
+            self._owner, self._own = owner, self._table.entries(owner)
+        value = self._own.known.get(key, UNKNOWN)
+        if value is UNKNOWN:
+            value = self._own.read(key)
+        if value is MISSING:
+            return None
+        return loads(value.data) if type(value) is Frozen else value
+
+    def put(self, key: Any, value: Any) -> None:
+        kind = type(value)
+        if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
+            try:
+                value = self._admit(value)
+            except TypeMismatchError as mismatch:
+                raise self._refused(mismatch) from None
+        owner = self._current.key
+        if owner is not self._owner:
+            self._owner, self._own = owner, self._table.entries(owner)
+        own = self._own
+        own.known[key] = value
+        own.changed[key] = None
+
+    def remove(self, key: Any) -> None:
+        owner = self._current.key
+        if owner is not self._owner:
+            self._owner, self._own = owner, self._table.entries(owner)
+        self._own.remove(key)

@@ -1,0 +1,236 @@
+"""Tables whose entries lie in an ordered store, each under bytes of its own.
+
+Changes wait in memory until they are committed, so to roll back is to forget them. What a batch reads is kept
+until the batch is over: functions mostly read a key more than once.
+
+    value   prefix, key            value
+    map     prefix, key, entry     value (stored_maps.py)
+    list    prefix, key, number    the elements that one commit appended; numbers grow (stored_lists.py)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from millpond.core.columns import decode_list, encode_list
+from millpond.datastream.state_backend import OrderedStore
+from millpond.state.ordered.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
+from millpond.state.ordered.values import kept_key, pack, pack_with_key, unpack
+from millpond.state.tables import MISSING, DataTable, ValueTable
+
+UNKNOWN = object()
+_KEYS_AT_ONCE = 256
+ENTRIES_AT_ONCE = 4096  # in a piece of a snapshot
+Writes = tuple[list[tuple[bytes, bytes]], list[bytes]]  # what to put, what to delete
+
+
+def in_order(
+    stored: Iterable[tuple[bytes, bytes]], waiting: Iterable[bytes]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Places and what is stored there; None where something waits to be written."""
+    rest = deque(sorted(waiting))
+    for place, data in stored:
+        while rest and rest[0] < place:
+            yield rest.popleft(), None
+        if rest and rest[0] == place:
+            yield rest.popleft(), None
+        else:
+            yield place, data
+    for place in rest:
+        yield place, None
+
+
+class StoredTable(DataTable):
+    """A table can be asked like the dictionary that `data` is in memory."""
+
+    def __init__(self, store: OrderedStore, prefix: bytes) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._end = after(prefix)
+
+    @property
+    def data(self) -> Any:  # type: ignore[override]
+        return self
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __iter__(self) -> Iterator[Any]:
+        """All keys."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        return next(iter(self), UNKNOWN) is not UNKNOWN
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def keys(self) -> set[Any]:
+        return set(self)
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        for key in self:
+            yield key, self[key]
+
+    def is_empty(self) -> bool:
+        return not self
+
+    def watch(self) -> None:
+        """What waits is apart from what is stored."""
+
+    def has_changes(self) -> bool:
+        return self.changed_count() > 0
+
+    def waiting_count(self) -> int:
+        return self.changed_count()
+
+    def _key_of(self, place: bytes, data: bytes) -> Any:
+        if data[0] == 0x01:
+            return kept_key(data)
+        return decode_key(place, len(self._prefix))[0]
+
+    def _slowly(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The entries from `start` on, by new scans: the table may be committed in between."""
+        while True:
+            some = list(islice(self._store.scan(start, self._end), _KEYS_AT_ONCE))
+            yield from some
+            if len(some) < _KEYS_AT_ONCE:
+                return
+            start = some[-1][0] + b"\x00"
+
+    def snapshot(self) -> tuple[Any, ...]:
+        (everything,) = self._pieces(sys.maxsize)
+        return everything
+
+    def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+        return self._pieces(ENTRIES_AT_ONCE)
+
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+        """Of about so many entries, at least one piece."""
+        raise NotImplementedError
+
+    def apply(self, changes: tuple[Any, ...]) -> None:
+        self._take_over(*map(decode_list, changes))
+        self.commit()
+
+    def _take_over(self, *columns: list[Any]) -> None:
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        if self.has_changes():
+            puts, deletes = self._writes()
+            self._store.write(puts, deletes)
+        self.rollback()
+
+    def _writes(self) -> Writes:
+        raise NotImplementedError
+
+
+class StoredValueTable(StoredTable, ValueTable):
+    def __init__(self, store: OrderedStore, prefix: bytes, key_bytes: KeyBytes) -> None:
+        super().__init__(store, prefix)
+        self._key_bytes = key_bytes
+        self._get = store.getter()
+        self._known: dict[Any, Any] = {}  # read or changed in this batch; MISSING: not there
+        self._changed: dict[Any, None] = {}
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        value = self._known.get(key, UNKNOWN)
+        if value is UNKNOWN:
+            data = self._get(self._prefix + self._key_bytes.of(key))
+            value = self._known[key] = MISSING if data is None else unpack(data)
+        return default if value is MISSING else value
+
+    def look_up(self, key: Any, committed: bool) -> Any:
+        # Not by `_key_bytes`, which belongs to the thread that works.
+        if not committed and key in self._changed:
+            return self._known[key]
+        data = self._get(self._prefix + encode_key(key))
+        return MISSING if data is None else unpack(data)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.get(key, MISSING) is not MISSING
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self.items())
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        waiting = {self._prefix + encode_key(key): (key, self._known[key]) for key in self._changed}
+        stored = self._store.scan(self._prefix, self._end)
+        for place, data in in_order(stored, waiting):
+            if data is not None:
+                yield self._key_of(place, data), unpack(data)
+            elif waiting[place][1] is not MISSING:
+                yield waiting[place]
+
+    def places(self) -> Iterator[Any]:
+        for place, data in self._slowly(self._prefix):
+            yield self._key_of(place, data)
+        yield from list(self._changed)
+
+    def set(self, key: Any, value: Any) -> None:
+        self._known[key] = value
+        self._changed[key] = None
+
+    def remove(self, key: Any) -> None:
+        if self._known.get(key) is MISSING and key not in self._changed:
+            return  # it was looked for, and is not there
+        self._known[key] = MISSING
+        self._changed[key] = None
+
+    def changed_count(self) -> int:
+        return len(self._changed)
+
+    def changes(self) -> tuple[Any, ...]:
+        known = self._known
+        gone = [key for key in self._changed if known[key] is MISSING]
+        keys = [key for key in self._changed if known[key] is not MISSING]
+        return encode_list(keys), encode_list([known[key] for key in keys]), encode_list(gone)
+
+    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+        items = self.items()
+        some = list(islice(items, size))
+        while True:
+            keys, values = [key for key, _ in some], [value for _, value in some]
+            yield encode_list(keys), encode_list(values), encode_list([])
+            some = list(islice(items, size))
+            if not some:
+                return
+
+    def _take_over(self, *columns: list[Any]) -> None:
+        keys, values, gone = columns
+        for key in gone:
+            self.remove(key)
+        self._known.update(zip(keys, values, strict=True))
+        self._changed.update(dict.fromkeys(keys))
+
+    def _writes(self) -> Writes:
+        prefix = self._prefix
+        puts: list[tuple[bytes, bytes]] = []
+        deletes: list[bytes] = []
+        for key in self._changed:
+            value, place = self._known[key], prefix + encode_key(key)
+            if value is MISSING:
+                deletes.append(place)
+            else:
+                puts.append((place, pack(value) if is_exact(key) else pack_with_key(key, value)))
+        return puts, deletes
+
+    def rollback(self) -> bool:
+        self._known.clear()
+        self._changed.clear()
+        return True
+
+    def rest(self) -> None:
+        known = self._known
+        self._known = {key: known[key] for key in self._changed}

@@ -1,0 +1,43 @@
+"""Values at rest as bytes, for stores of bytes. Never read by another process than the one that wrote them.
+
+80 ...                      a pickle (which begins with 80)
+02 ...                      a frozen value: what follows is its pickle
+01 length (4 bytes) pickle  the key, because its bytes do not tell it exactly; then one of the above
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from millpond.core.codec import Frozen
+from millpond.core.pickling import PROTOCOL, dumps
+
+_KEY, _FROZEN = 0x01, 0x02
+
+
+def pack(value: Any) -> bytes:
+    if type(value) is Frozen:
+        return b"\x02" + value.data
+    return pickle.dumps(value, PROTOCOL)  # nobody can change it, so it is no object of the user's
+
+
+def pack_with_key(key: Any, value: Any) -> bytes:
+    own = dumps(key)
+    return b"\x01" + len(own).to_bytes(4, "little") + own + pack(value)
+
+
+def unpack(data: bytes) -> Any:
+    first = data[0]
+    if first == 0x80:
+        return pickle.loads(data)
+    if first == _FROZEN:
+        return Frozen(data[1:])
+    return unpack(data[5 + int.from_bytes(data[1:5], "little") :])
+
+
+def kept_key(data: bytes) -> Any:
+    """The key that was packed with a value; None if there is none, which is no key that needs it."""
+    if data[0] != _KEY:
+        return None
+    return pickle.loads(data[5 : 5 + int.from_bytes(data[1:5], "little")])

@@ -1,0 +1,269 @@
+"""Timers of one key group in one time domain (E23, C12, C13)."""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any
+
+from millpond.core.columns import decode_list, encode_list
+
+# (time, key, namespace); namespaces are windows, None outside of them
+TimerId = tuple[int, Any, Any]
+NEVER_MS = 1 << 63
+_SPAN_BITS = 20  # timers are sorted in spans of 2**20 ms, about 17 minutes
+_time_of = itemgetter(0)
+
+
+class Timers(ABC):
+    """A set of (time, key, namespace) that gives up its smallest. `next_ms` is never later than it."""
+
+    next_ms: int
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None: ...
+
+    @abstractmethod
+    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None: ...
+
+    @abstractmethod
+    def next_time_ms(self) -> int | None:
+        """When the earliest timer is due; None if there is none."""
+
+    @abstractmethod
+    def pop_due(self, clock_ms: int) -> TimerId | None:
+        """Remove and return the earliest timer if it is due at `clock_ms`; `next_ms` says whether it
+        is worth asking again."""
+
+    @abstractmethod
+    def has_changes(self) -> bool: ...
+
+    @abstractmethod
+    def changes(self) -> tuple[Any, ...]:
+        """(those that are gone, those that came), since the last commit."""
+
+    @abstractmethod
+    def snapshot(self) -> tuple[Any, ...]:
+        """All, in the form of changes."""
+
+    def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+        """The same in pieces, at least one."""
+        yield self.snapshot()
+
+    def apply(self, changes: tuple[Any, ...]) -> None:
+        gone, came = changes
+        for timer in decode_list(gone):
+            self.delete(*timer)
+        for timer in decode_list(came):
+            self.register(*timer)
+        self.commit()
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> bool:
+        """Back to the last commit; False if that cannot be done exactly (then: reload)."""
+
+    def waiting_count(self) -> int:
+        """How many changes wait in memory for the commit, and would not otherwise be there."""
+        return 0
+
+    def rest(self) -> None:
+        """A batch is over: give up memory that only served it."""
+
+
+class TimerQueue(Timers):
+    """In memory. A set of (time, key, namespace) that gives up its smallest.
+
+    Timers lie unsorted in spans of time: registering or deleting one is a dictionary access. When the
+    clock enters a span, its timers are sorted into `_near`, the next one at the end. What is registered
+    in such a span later on waits in the heap `_late`, under a number. `_spans` is the truth: timer -> its
+    number in `_late`, 0 if it is not there. Entries of `_near` and `_late` that were deleted since have
+    another number or none, and are skipped.
+
+    Equal times fire in the order they were registered, also after a restore: spans, and the log, keep
+    that order. `next_ms` is never later than the earliest timer.
+    """
+
+    def __init__(self) -> None:
+        self._spans: dict[int, dict[TimerId, int]] = {}
+        self._far: list[int] = []  # heap of the spans that are not sorted yet
+        self._near: list[TimerId] = []
+        self._late: list[tuple[int, int, TimerId]] = []
+        self._late_count = 0
+        self._opened = -NEVER_MS  # the last span that was sorted into `_near`
+        self._open: set[int] = set()  # spans up to it that may still hold timers
+        self.next_ms = NEVER_MS
+        # Since the last commit: timers that came, and those that were there and are gone.
+        self._came: dict[TimerId, None] = {}
+        self._gone: list[TimerId] = []
+        self._came_late = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._spans.values()))
+
+    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        timer = (time_ms, key, namespace)
+        span = time_ms >> _SPAN_BITS
+        timers = self._spans.get(span)
+        if timers is None:
+            timers = self._new_span(span)
+        elif timer in timers:
+            return
+        timers[timer] = 0
+        self._came[timer] = None
+        if span <= self._opened:
+            self._came_late = True
+            timers[timer] = self._add_late(timer)
+
+    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        timer = (time_ms, key, namespace)
+        timers = self._spans.get(time_ms >> _SPAN_BITS)
+        if timers is not None and timer in timers:
+            self._remove(timer, timers)
+
+    def next_time_ms(self) -> int | None:
+        timer = self._peek(NEVER_MS)
+        if timer is None:
+            return None
+        self.next_ms = timer[0]
+        return self.next_ms
+
+    def pop_due(self, clock_ms: int) -> TimerId | None:
+        near = self._near
+        if near and not self._late:  # by far the most frequent case
+            timer = near[-1]
+            time_ms = timer[0]
+            if time_ms > clock_ms:
+                self.next_ms = time_ms
+                return None
+            timers = self._spans[time_ms >> _SPAN_BITS]
+            if timer in timers:
+                near.pop()
+                del timers[timer]
+                if timer in self._came:
+                    del self._came[timer]
+                else:
+                    self._gone.append(timer)
+                if near:
+                    self.next_ms = near[-1][0]
+                return timer
+        found = self._peek(clock_ms)
+        if found is None:
+            return None
+        timer, time_ms, near = found, found[0], self._near
+        if time_ms > clock_ms:
+            self.next_ms = time_ms
+            return None
+        if near and near[-1] is timer:
+            near.pop()
+        else:
+            heapq.heappop(self._late)
+        self._remove(timer, self._spans[time_ms >> _SPAN_BITS])
+        self.next_ms = time_ms  # nothing is earlier; `_peek` will find out what comes next
+        if near and not self._late:
+            self.next_ms = near[-1][0]
+        return timer
+
+    def _peek(self, clock_ms: int) -> TimerId | None:
+        """The earliest timer, at the end of `_near` or at the top of `_late`. Spans that begin after
+        `clock_ms` are not looked into; if there are only such, None."""
+        spans, late = self._spans, self._late
+        while True:
+            near = self._near
+            while near:
+                timer = near[-1]
+                if spans[timer[0] >> _SPAN_BITS].get(timer) == 0:
+                    break
+                near.pop()
+            while late:
+                time_ms, number, other = late[0]
+                if spans[time_ms >> _SPAN_BITS].get(other) == number:
+                    return other if not near or time_ms < near[-1][0] else near[-1]
+                heapq.heappop(late)
+            if near:
+                return near[-1]
+            if not self._far or self._far[0] << _SPAN_BITS > clock_ms:
+                self.next_ms = self._far[0] << _SPAN_BITS if self._far else NEVER_MS
+                return None
+            self._open_next_span()
+
+    def _remove(self, timer: TimerId, timers: dict[TimerId, int]) -> None:
+        del timers[timer]
+        if timer in self._came:
+            del self._came[timer]
+        else:
+            self._gone.append(timer)
+
+    # --- the log ---------------------------------------------------------------------------------
+
+    def has_changes(self) -> bool:
+        return bool(self._came or self._gone)
+
+    def changes(self) -> tuple[Any, ...]:
+        return encode_list(self._gone), encode_list(list(self._came))
+
+    def snapshot(self) -> tuple[Any, ...]:
+        return encode_list([]), encode_list([t for span in self._spans.values() for t in span])
+
+    def commit(self) -> None:
+        self._came.clear()
+        self._gone.clear()
+        self._came_late = False
+
+    def rollback(self) -> bool:
+        if self._gone or self._came_late:
+            return False  # a timer put back would come last among those of its time
+        for timer in self._came:
+            span = timer[0] >> _SPAN_BITS
+            if span <= self._opened:
+                return False
+            del self._spans[span][timer]
+        self.commit()
+        return True
+
+    # --- spans -----------------------------------------------------------------------------------
+
+    def _new_span(self, span: int) -> dict[TimerId, int]:
+        timers: dict[TimerId, int] = {}
+        self._spans[span] = timers
+        if span <= self._opened:
+            self._open.add(span)
+        else:
+            heapq.heappush(self._far, span)
+            self.next_ms = min(self.next_ms, span << _SPAN_BITS)
+        return timers
+
+    def _add_late(self, timer: TimerId) -> int:
+        late = self._late
+        if len(late) > 64 and len(late) > 2 * sum(len(self._spans[span]) for span in self._open):
+            late[:] = [e for e in late if self._spans[e[0] >> _SPAN_BITS].get(e[2]) == e[1]]
+            heapq.heapify(late)
+        self._late_count += 1
+        heapq.heappush(late, (timer[0], self._late_count, timer))
+        if timer[0] < self.next_ms:
+            self.next_ms = timer[0]
+        return self._late_count
+
+    def _open_next_span(self) -> None:
+        """Sort the timers of the next span into `_near`; spans that are empty by now go. `_near` and
+        `_late` are empty."""
+        span = heapq.heappop(self._far)
+        for passed in [passed for passed in self._open if not self._spans[passed]]:
+            del self._spans[passed]
+            self._open.remove(passed)
+        self._opened = span
+        self._open.add(span)
+        self._near = sorted(self._spans[span], key=_time_of)
+        self._near.reverse()
+
+
+def earliest(*times_ms: int | None) -> int | None:
+    known = [time_ms for time_ms in times_ms if time_ms is not None]
+    return min(known) if known else None

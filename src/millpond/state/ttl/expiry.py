@@ -1,0 +1,165 @@
+"""When entries of a state with a time to live expire, and how they go if nobody reads them (E33).
+
+In such a state every value, list element and map entry rests as (time, value): the time it was written, or
+last read. Expired ones are removed when they are met, by a cleaner that looks at some entries after
+each batch, and before a snapshot is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from millpond.common.time import MIN_TIMESTAMP
+from millpond.core.key_groups import murmur_mix, stable_hash
+from millpond.datastream.state_ttl import StateTtlConfig
+from millpond.errors import ProgramError
+from millpond.state.tables import MISSING, DataTable, MapTable, ValueTable, change_all
+
+Timed = tuple[int, Any]  # the time of an entry and its value, at rest
+_THEN_REST = 4096
+_AT_LEAST = 100  # entries that a cleaner looks at after a batch
+
+
+class Clock(Protocol):
+    watermark: int
+    processing_time_ms: int
+
+    @property
+    def event_time(self) -> int | None:
+        """Of the record or event-time timer that is worked on."""
+
+
+class Expiry:
+    """The rules of one state."""
+
+    def __init__(self, config: StateTtlConfig, clock: Clock) -> None:
+        kinds = StateTtlConfig
+        self._clock = clock
+        self._ttl_ms = config.get_ttl().to_milliseconds()
+        jitter = config.get_jitter()
+        self._jitter_ms = 0 if jitter is None else jitter.to_milliseconds()
+        self._by_event_time = (
+            config.get_ttl_time_characteristic() is kinds.TtlTimeCharacteristic.EventTime
+        )
+        self.reading_counts = config.get_update_type() is kinds.UpdateType.OnReadAndWrite
+        self.returns_expired = (
+            config.get_state_visibility() is kinds.StateVisibility.ReturnExpiredIfNotCleanedUp
+        )
+        incremental = config.get_cleanup_strategies().get_incremental_cleanup_strategy()
+        self.clean_per_write = 0 if incremental is None else incremental.get_cleanup_size()
+
+    def now_ms(self) -> int:
+        """The time that an entry gets which is written now."""
+        clock = self._clock
+        if not self._by_event_time:
+            return clock.processing_time_ms
+        event_time = clock.event_time
+        return clock.watermark if event_time is None else event_time
+
+    def is_expired(self, key: Any, time_ms: int) -> bool:
+        return self.ends_at(key, time_ms) <= self.clock_ms()
+
+    def clock_ms(self) -> int:
+        clock = self._clock
+        return clock.watermark if self._by_event_time else clock.processing_time_ms
+
+    def latest_round_ms(self) -> int:
+        """Event time may go back, and other keys have other ends: never wait longer than a life."""
+        return self.clock_ms() + self._ttl_ms
+
+    def ends_at(self, key: Any, time_ms: int) -> int:
+        if time_ms == MIN_TIMESTAMP:  # written before event time began
+            time_ms = 0
+        return time_ms + self._ttl_ms + (self._longer_ms(key) if self._jitter_ms else 0)
+
+    def _longer_ms(self, key: Any) -> int:
+        """The same for a key in every process and run."""
+        try:
+            return murmur_mix(stable_hash(key)) % (self._jitter_ms + 1)
+        except ProgramError:  # a window of the user's own in the key
+            return 0
+
+
+class Cleaner:
+    """Removes expired entries of one table, a few at a time: round after round through all of them. A round
+    begins when the first entry can have expired."""
+
+    def __init__(self, table: DataTable, expiry: Expiry) -> None:
+        self._table = table
+        self.expiry = expiry
+        self._round: Iterator[Any] | None = None  # places that are still to be looked at
+        self._earliest_end: int | None = None  # of the entries seen in this round
+        self._next_round_ms: int | None = None
+        self._touched_before = 0  # entries that had changed when this was done last
+
+    def clean_some(self) -> None:
+        """After a batch."""
+        per_write = self.expiry.clean_per_write
+        if not per_write:
+            return
+        if self._round is None:
+            if self._next_round_ms is not None and self.expiry.clock_ms() < self._next_round_ms:
+                return
+            self._round = self._table.places()
+            self._earliest_end = None
+        touched = self._table.changed_count()
+        written = touched - self._touched_before if touched >= self._touched_before else touched
+        limit = per_write * (_AT_LEAST + written)
+        for place in self._round:
+            limit -= self._check(place)
+            if limit <= 0:
+                break
+        else:
+            self._round = None
+            if self._earliest_end is not None:
+                # What was written since the round began mostly lives longer than what was there.
+                self._next_round_ms = min(self._earliest_end, self.expiry.latest_round_ms())
+        self._touched_before = self._table.changed_count()
+
+    def clean_all(self) -> None:
+        """Before a snapshot."""
+        for number, place in enumerate(self._table.places(), 1):
+            self._check(place)
+            if number % _THEN_REST == 0:
+                self._table.rest()  # what was looked at need not stay in memory
+
+    def _check(self, place: Any) -> int:
+        """Remove what has expired at a place; how many entries were looked at."""
+        table: Any = self._table
+        if isinstance(table, MapTable):
+            key, entry = place
+            timed = table.entry(key, entry)
+            if timed is not MISSING and self._is_over(key, timed):
+                table.remove(key, entry)
+            return 1
+        content = table.data.get(place)
+        if content is None:
+            return 1
+        if isinstance(table, ValueTable):
+            if self._is_over(place, content):
+                table.remove(place)
+            return 1
+        left = [timed for timed in content if not self._is_over(place, timed)]
+        # A list is written anew as a whole: only if it is worth it, or all of it goes.
+        if len(left) <= len(content) // 2:
+            table.replace(place, left)
+        return len(content)
+
+    def _is_over(self, key: Any, timed: Timed) -> bool:
+        if self.expiry.is_expired(key, timed[0]):
+            return True
+        end = self.expiry.ends_at(key, timed[0])
+        if self._earliest_end is None or end < self._earliest_end:
+            self._earliest_end = end
+        return False
+
+
+def set_times(table: Any, now_ms: int) -> None:
+    """A state gets a time to live: what is there begins to live now."""
+    change_all(table, lambda value: (now_ms, value))
+
+
+def drop_times(table: Any) -> None:
+    """A state has no time to live any more."""
+    change_all(table, lambda timed: timed[1])

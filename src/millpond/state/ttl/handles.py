@@ -1,0 +1,247 @@
+"""State with a time to live as a function sees it. See `expiry.py` for how it rests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from millpond.core.codec import thaw
+from millpond.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    MapState,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateKind,
+    ValueState,
+)
+from millpond.state.combining import Combining
+from millpond.state.handles import CurrentKey, Handle
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
+from millpond.state.ttl.expiry import Expiry, Timed
+
+
+class _TtlHandle(Handle):
+    def __init__(self, descriptor: StateDescriptor, current: CurrentKey, expiry: Expiry) -> None:
+        super().__init__(descriptor, current)
+        self._expiry = expiry
+
+    def bind(self, state: KeyGroupState) -> None:
+        self._table = state.state(self._descriptor, expiry=self._expiry)
+        self._data = self._table.data
+
+    def keys_with_state(self) -> Iterable[Any]:
+        """Of the key group; those with something that has not expired."""
+        return [key for key, content in list(self._data.items()) if self._has_live(key, content)]
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        raise NotImplementedError
+
+    def _timed(self, value: Any) -> Timed:
+        return (self._expiry.now_ms(), self._admit_all((value,))[0])
+
+
+class _OneValue(_TtlHandle):
+    _table: ValueTable
+
+    def _read(self) -> Any:
+        """The value at rest; MISSING if there is none any more. Reading may make it young again."""
+        key = self._current.key
+        timed = self._data.get(key)
+        if timed is None:
+            return MISSING
+        time_ms, value = timed
+        if self._expiry.is_expired(key, time_ms):
+            self._table.remove(key)
+            return value if self._expiry.returns_expired else MISSING
+        now_ms = self._expiry.now_ms()
+        if self._expiry.reading_counts and now_ms > time_ms:
+            self._table.set(key, (now_ms, value))
+        return value
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        return not self._expiry.is_expired(key, content[0])
+
+    def _write(self, value: Any) -> None:
+        self._table.set(self._current.key, self._timed(value))
+
+    def clear(self) -> None:
+        self._table.remove(self._current.key)
+
+
+class TtlValueState(_OneValue, ValueState[Any]):
+    def value(self) -> Any:
+        value = self._read()
+        return None if value is MISSING else thaw(value)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+        else:
+            self._write(value)
+
+
+class _Combined(_OneValue):
+    _combining: Combining
+
+    def get(self) -> Any:
+        content = self._read()
+        return None if content is MISSING else self._combining.result(thaw(content))
+
+    def add(self, value: Any) -> None:
+        content = self._read()
+        content = content if content is MISSING else thaw(content)
+        self._write(self._combining.added(content, value))
+
+
+class TtlReducingState(_Combined, ReducingState[Any]):
+    def __init__(
+        self, descriptor: ReducingStateDescriptor, current: CurrentKey, expiry: Expiry
+    ) -> None:
+        super().__init__(descriptor, current, expiry)
+        self._combining = Combining(descriptor.get_reduce_function())
+
+
+class TtlAggregatingState(_Combined, AggregatingState[Any, Any]):
+    def __init__(
+        self, descriptor: AggregatingStateDescriptor, current: CurrentKey, expiry: Expiry
+    ) -> None:
+        super().__init__(descriptor, current, expiry)
+        self._combining = Combining(descriptor.get_agg_function())
+
+
+class TtlListState(_TtlHandle, ListState[Any]):
+    _table: ListTable
+
+    def get(self) -> Iterable[Any]:
+        key, expiry = self._current.key, self._expiry
+        elements = self._data.get(key)
+        if not elements:
+            return []
+        left = [timed for timed in elements if not expiry.is_expired(key, timed[0])]
+        returned = elements if expiry.returns_expired else left
+        if expiry.reading_counts:
+            now_ms = expiry.now_ms()
+            left = [(max(now_ms, time_ms), value) for time_ms, value in left]
+        if left != elements:
+            self._table.replace(key, left)
+        return [thaw(value) for _, value in returned]
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content)
+
+    def add(self, value: Any) -> None:
+        self._table.extend(self._current.key, [self._timed(value)])
+
+    def add_all(self, values: list[Any]) -> None:
+        if values:
+            self._table.extend(self._current.key, list(map(self._timed, values)))
+
+    def update(self, values: list[Any]) -> None:
+        self._table.replace(self._current.key, list(map(self._timed, values)))
+
+    def clear(self) -> None:
+        self._table.replace(self._current.key, [])
+
+
+class TtlMapState(_TtlHandle, MapState[Any, Any]):
+    _table: MapTable
+
+    def _read(self, entry: Any) -> Any:
+        owner = self._current.key
+        timed = self._table.entry(owner, entry)
+        return MISSING if timed is MISSING else self._seen(owner, entry, timed)
+
+    def _seen(self, owner: Any, entry: Any, timed: tuple[int, Any]) -> Any:
+        """The value of an entry that is there; MISSING if it has expired."""
+        time_ms, value = timed
+        if self._expiry.is_expired(owner, time_ms):
+            self._table.remove(owner, entry)
+            return value if self._expiry.returns_expired else MISSING
+        now_ms = self._expiry.now_ms()
+        if self._expiry.reading_counts and now_ms > time_ms:
+            self._table.put(owner, entry, (now_ms, value))
+        return value
+
+    def _has_live(self, key: Any, content: Any) -> bool:
+        return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content.values())
+
+    def get(self, key: Any) -> Any:
+        value = self._read(key)
+        return None if value is MISSING else thaw(value)
+
+    def put(self, key: Any, value: Any) -> None:
+        owner, timed = self._current.key, self._timed(value)
+        old = self._table.entry(owner, key)
+        if old is not MISSING and self._expiry.is_expired(owner, old[0]):
+            self._table.remove(owner, key)  # it is new, wherever the clean-up has come
+        self._table.put(owner, key, timed)
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        for key, value in dict_value.items():
+            self.put(key, value)
+
+    def remove(self, key: Any) -> None:
+        self._table.remove(self._current.key, key)
+
+    def contains(self, key: Any) -> bool:
+        return self._read(key) is not MISSING
+
+    def _live(self) -> Iterator[tuple[Any, Any]]:
+        """Of what is there now; one by one, if entries are not in memory anyway."""
+        owner = self._current.key
+        entries = self._table.entries(owner)
+        items = entries.items()
+        return self._each_live(owner, list(items) if isinstance(entries, dict) else items)
+
+    def _each_live(self, owner: Any, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        table, expiry = self._table, self._expiry
+        for entry, timed in items:
+            if expiry.reading_counts or expiry.is_expired(owner, timed[0]):
+                now = table.entry(owner, entry)
+                if (
+                    now is MISSING or now[0] != timed[0]
+                ):  # changed since the iteration began: that is not ours to touch
+                    if not expiry.is_expired(owner, timed[0]):
+                        yield entry, timed[1]
+                    continue
+                value = self._seen(owner, entry, timed)
+                if value is not MISSING:
+                    yield entry, value
+            else:
+                yield entry, timed[1]
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        live = self._live()
+        return ((entry, thaw(value)) for entry, value in live)
+
+    def keys(self) -> Iterable[Any]:
+        live = self._live()
+        return (entry for entry, _ in live)
+
+    def values(self) -> Iterable[Any]:
+        live = self._live()
+        return (thaw(value) for _, value in live)
+
+    def is_empty(self) -> bool:
+        """Reads nothing, so nothing becomes younger, and nothing is returned for the last time."""
+        key = self._current.key
+        content = self._data.get(key)
+        if content is None or self._expiry.returns_expired:
+            return not content
+        return not self._has_live(key, content)
+
+    def clear(self) -> None:
+        self._table.clear(self._current.key)
+
+
+TTL_HANDLES: dict[StateKind, Any] = {
+    StateKind.VALUE: TtlValueState,
+    StateKind.LIST: TtlListState,
+    StateKind.MAP: TtlMapState,
+    StateKind.REDUCING: TtlReducingState,
+    StateKind.AGGREGATING: TtlAggregatingState,
+}

@@ -1,0 +1,88 @@
+"""Reads instances of dataclasses as they were written, where the class of today would read them wrongly.
+
+A frozen dataclass with slots was once pickled as the values of its fields, without their names: if fields
+change places, it would take one for the other. (Today: `core/pickling.py`.) One with slots that has
+lost a field cannot take its value. And a class that is gone cannot read at all. All are read by stand-ins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+from typing import Any
+
+from millpond.core.pickling import find_class, with_fields
+from millpond.errors import IncompatibleCheckpointError
+from millpond.state.types.schemas import Schema
+
+
+def load_as_written(data: bytes, classes: dict[str, type]) -> Any:
+    return _AsWritten(io.BytesIO(data), classes).load()
+
+
+def stored_classes(schema: Schema) -> dict[str, type]:
+    """module:name -> what to read instances as, for the dataclasses in a schema that need it."""
+    if isinstance(schema, str) or "logicalType" in schema:
+        return {}
+    if schema["type"] == "array":
+        return stored_classes(schema["items"])
+    found: dict[str, type] = {}
+    if schema["type"] == "record":
+        for field in schema["fields"]:
+            found |= stored_classes(field["type"])
+        if schema.get("python") == "dataclass" and _needs_stand_in(schema["class"]):
+            members = {
+                "_names": [field["name"] for field in schema["fields"]],
+                "_reference": schema["class"],
+            }
+            found[schema["class"]] = type(schema["name"], (_StandIn,), members)
+    return found
+
+
+def _needs_stand_in(reference: str) -> bool:
+    python_class = find_class(reference)
+    if python_class is None or not dataclasses.is_dataclass(python_class):
+        return True
+    own = vars(python_class)
+    made_by_hand = "__reduce__" in own or "__reduce_ex__" in own
+    getstate = own.get("__getstate__")
+    if getstate is not None and getstate.__module__ != dataclasses.__name__:
+        made_by_hand = True
+    return "__slots__" in own and not made_by_hand
+
+
+class _AsWritten(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, classes: dict[str, type]) -> None:
+        super().__init__(file)
+        self._classes = classes
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self._classes.get(f"{module}:{name}") or super().find_class(module, name)
+
+
+class _StandIn:
+    """An instance as it was written. Pickled, it is one of its class again."""
+
+    _names: list[str]
+    _reference: str
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, tuple):  # (attributes, slots)
+            state = {name: value for part in state if part for name, value in part.items()}
+        elif isinstance(state, list):
+            state = dict(zip(self._names, state, strict=True))
+        self.__dict__.update(state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _as_today, (self._reference, dict(self.__dict__))
+
+
+def _as_today(reference: str, values: dict[str, Any]) -> Any:
+    """An instance within something that has no declared type: fields by name, new ones by default."""
+    python_class = find_class(reference)
+    if python_class is None:
+        raise IncompatibleCheckpointError(
+            f"The class {reference} is gone, but state has instances of it where no type is declared."
+        )
+    return with_fields(python_class, tuple(values), tuple(values.values()))
