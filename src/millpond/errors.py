@@ -22,6 +22,7 @@ MillpondError
  |   +- RetryLaterError           not now: the job restarts, or has not loaded the state yet
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
+     +- SparkDriverError          ... because Spark's driver process died
      +- SlotError                 ... because a slot died, hung or could not be started
      |   +- SlotMemoryError           ... or used more memory than it may
      +- JobCancelledError         ... because somebody cancelled it
@@ -134,6 +135,14 @@ class CheckpointTimeoutError(JobExecutionError):
 
     def __init__(self, epoch: int, text: str) -> None:
         self.epoch = epoch
+        super().__init__(text)
+
+
+class SparkDriverError(JobExecutionError):
+    """Spark's driver process, a JVM, died. Another attempt gets a new one, if it `can_be_replaced`."""
+
+    def __init__(self, text: str, can_be_replaced: bool = True) -> None:
+        self.can_be_replaced = can_be_replaced
         super().__init__(text)
 
 

@@ -28,6 +28,7 @@ from millpond.errors import (
     CheckpointTimeoutError,
     JobCancelledError,
     SavepointError,
+    SparkDriverError,
 )
 from millpond.plan.physical import JobPlan
 
@@ -123,12 +124,14 @@ class RunningJob(JobClient):
                     continue
                 failures_ms.append(now_ms())
                 delay_ms = self._restart_strategy.next_delay_ms(failures_ms)
-                hopeless = delay_ms is None or isinstance(problem, CheckpointError)
-                if hopeless or not self._set_status(JobStatus.RESTARTING):
+                if (
+                    delay_ms is None
+                    or _is_hopeless(problem)
+                    or not self._set_status(JobStatus.RESTARTING)
+                ):
                     self._set_status(JobStatus.FAILING)
                     self._finish(JobStatus.FAILED, problem)
                     return
-                assert delay_ms is not None
                 self._cancelled.wait(delay_ms / 1000)
 
     def _attempt(self, number: int) -> None:
@@ -245,6 +248,13 @@ class RunningJob(JobClient):
             self._executors.workers(),
             now_ms(),
         )
+
+
+def _is_hopeless(problem: BaseException) -> bool:
+    """True if another attempt would meet the same."""
+    if isinstance(problem, SparkDriverError):
+        return not problem.can_be_replaced
+    return isinstance(problem, CheckpointError)
 
 
 class _Timeouts:

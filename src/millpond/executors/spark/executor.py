@@ -15,6 +15,7 @@ committed the batch before by then, nothing is polled, and an idle job costs not
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 import threading
 import uuid
@@ -41,18 +42,22 @@ from millpond.errors import (
     JobExecutionError,
     MillpondError,
     ProgramError,
+    SparkDriverError,
 )
 from millpond.executors.slot.settings import SlotSettings, remove_slot_files, worker_folder
+from millpond.executors.spark.driver_process import DriverProcess
 from millpond.executors.spark.error_text import find_error
 from millpond.executors.spark.executor_list import ExecutorList
 from millpond.executors.spark.job_ref import JobRef
 from millpond.executors.spark.level import SCHEMA, LevelProcessor
 from millpond.executors.spark.main_classes import pack_plan
-from millpond.executors.spark.session import job_session
+from millpond.executors.spark.session import get_session, job_session, ship_python_files
 from millpond.executors.spark.worker import run_lane, run_sinks, wake
 from millpond.plan.identity import checkpoint_identity
 from millpond.plan.physical import JobPlan
 from millpond.queryable.files import parse_ports
+
+_log = logging.getLogger(__name__)
 
 
 class _Ended(Exception):
@@ -93,6 +98,8 @@ class SparkExecutors:
             if kept < 1:
                 raise ProgramError(f"{options.CHECKPOINTS_KEPT.key} must be 1 or more, not {kept}.")
             self._folder.kept_batches = kept
+        if number > 0:
+            self._renew_session()
         identity = self._folder.check_identity(checkpoint_identity(self._plan))
         self._plan.settings["job_id"] = identity["job id"]
         if identity.get("savepoint") is not None:
@@ -129,6 +136,17 @@ class SparkExecutors:
         return SparkExecutor(
             self._plan, self._folder, self._session, self._output, job, self.record
         )
+
+    def _renew_session(self) -> None:
+        """Another one, if Spark's driver process has died with the attempt before."""
+        try:
+            session = get_session(self._configuration, self._plan.parallelism)
+            ship_python_files(session, self._configuration)
+        except Exception as problem:
+            _log.error("Job '%s': Spark could not be started again: %s", self._plan.name, problem)
+            raise
+        self._session = session
+        self._executor_list.use(session)
 
     def job_folder(self) -> str | None:
         return None if self._folder is None else str(self._folder.path)
@@ -184,6 +202,8 @@ class SparkExecutor:
         self._sinks_in_place = sinks_stay_where_records_are(plan)
         self._failure: BaseException | None = None
         self._query: Future[Any] = Future()
+        self._in_batch = threading.Lock()
+        self._takes_batches = True
 
     def cancel(self) -> None:
         self.coordinator.cancel()
@@ -209,6 +229,28 @@ class SparkExecutor:
             self.coordinator.close()
 
     def _run_query(self) -> None:
+        driver = DriverProcess.of(self._session)
+        try:
+            self._await_query()
+        except Exception as problem:
+            death = driver.how_it_died()
+            if death is None:
+                raise
+            self._failure = self._failure or problem
+        else:
+            death = None if isinstance(self._failure, _Ended) else driver.how_it_died()
+        if death is not None:
+            self._leave_dead_driver(death)
+        failure = self._failure
+        if failure is None:
+            raise JobExecutionError(
+                "The Spark query was stopped from outside the job. Use JobClient.cancel() to stop "
+                "a job; started again it goes on where it was."
+            )
+        if not isinstance(failure, _Ended):
+            raise explain(failure) from None
+
+    def _await_query(self) -> None:
         from pyspark.errors import PySparkException
 
         session = job_session(self._session, self._plan.parallelism, self._folder.kept_batches)
@@ -222,14 +264,22 @@ class SparkExecutor:
             if self._failure is None:
                 self._failure = problem
         waker.join()
-        failure = self._failure
-        if failure is None:
-            raise JobExecutionError(
-                "The Spark query was stopped from outside the job. Use JobClient.cancel() to stop "
-                "a job; started again it goes on where it was."
-            )
-        if not isinstance(failure, _Ended):
-            raise explain(failure) from None
+
+    def _leave_dead_driver(self, death: str) -> None:
+        """Spark's driver process is gone, but the batch that it had called for may still be at work here: it
+        must not plan or deliver anything once the next attempt has begun."""
+        lost = SparkDriverError(
+            f"{death}. A job with a restart strategy (restart-strategy.type) goes on from its newest "
+            "checkpoint in a new one. If it was short of memory: spark.driver.memory."
+        )
+        if not isinstance(
+            self._failure, (MillpondError, _Ended)
+        ):  # then it is what the death has caused
+            self._failure = lost
+            _log.error("Job '%s': %s", self._plan.name, lost)
+        self.coordinator.cancel()  # whatever it waits for
+        with self._in_batch:
+            self._takes_batches = False
 
     def _wake_workers(self, session: Any) -> None:
         """Python processes and slots start while Spark still prepares the query. On a cluster nobody
@@ -267,21 +317,27 @@ class SparkExecutor:
     def _run_batch(self, frame: Any, epoch: int) -> None:
         """Called by Spark for each batch, before anything of it has run."""
         try:
-            ended = self.coordinator.finished or self.coordinator.stopped
-            if ended and epoch > self.coordinator.last_epoch:
-                raise _Ended
-            fault_points.reach("driver before plan")
-            self.coordinator.plan(epoch)
-            fault_points.reach("driver after plan")
-            with self._time_limit(epoch):
-                rows = self._collect_rows(frame, epoch)
-            fault_points.reach("driver before complete")
-            self.coordinator.complete(epoch, rows)
-            fault_points.reach("driver after complete")
+            with self._in_batch:
+                if not self._takes_batches:
+                    raise _Ended
+                self._plan_and_complete(frame, epoch)
         except BaseException as problem:
             self._failure = self._failure or problem
             # Spark only needs to know that it ended; long texts make its error handling overflow.
             raise RuntimeError("millpond: batch ended") from None
+
+    def _plan_and_complete(self, frame: Any, epoch: int) -> None:
+        ended = self.coordinator.finished or self.coordinator.stopped
+        if ended and epoch > self.coordinator.last_epoch:
+            raise _Ended
+        fault_points.reach("driver before plan")
+        self.coordinator.plan(epoch)
+        fault_points.reach("driver after plan")
+        with self._time_limit(epoch):
+            rows = self._collect_rows(frame, epoch)
+        fault_points.reach("driver before complete")
+        self.coordinator.complete(epoch, rows)
+        fault_points.reach("driver after complete")
 
     @contextlib.contextmanager
     def _time_limit(self, epoch: int) -> Iterator[None]:

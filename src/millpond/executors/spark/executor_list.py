@@ -20,6 +20,10 @@ class ExecutorList:
         self._asked_s: float | None = None
         self._asking = threading.Lock()
 
+    def use(self, session: Any) -> None:
+        """The application is another one now."""
+        self._session, self._asked_s = session, None
+
     def current(self) -> list[dict[str, Any]]:
         is_fresh = self._asked_s is not None and self._clock_s() - self._asked_s < _FRESH_S
         if not is_fresh and self._asking.acquire(blocking=False):  # one at a time; nobody waits

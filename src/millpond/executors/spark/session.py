@@ -11,14 +11,16 @@ import sys
 import tempfile
 import threading
 import zipfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
-from millpond.errors import ProgramError, SetupError
+from millpond.errors import ProgramError, SetupError, SparkDriverError
 from millpond.executors.spark import class_archive
 from millpond.executors.spark.cluster_managers import manager_settings
+from millpond.executors.spark.driver_process import DriverProcess, say_nothing_when_it_dies
 from millpond.executors.spark.java import find_java
 from millpond.executors.spark.worker_python import worker_python
 
@@ -68,19 +70,74 @@ _lock = threading.Lock()
 _shipped: dict[str, set[str]] = {}  # application -> files its workers have already
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """What `get_session` has started a context from."""
+
+    configuration: Configuration
+    cores: int | None
+    context: Any = None
+
+
+_started: _Origin | None = None  # with the newest context that was started here
+_lost: _Origin | None = None  # that one, if it has died and there is no other one yet
+
+
 def get_session(configuration: Configuration, cores: int | None = None) -> Any:
     """The running Spark session, or a new one. `cores`: how many of a cluster's a new one may take; all by
-    default."""
+    default.
+
+    If Spark's driver process has died, the new session is made as the one before was. Raises SparkDriverError
+    if only the program, or spark-submit, could make another."""
     with _lock:
         check_spark_version()
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
 
+        driver = DriverProcess.current()
+        death = None if driver is None else driver.how_it_died()
+        if driver is not None and death is not None:
+            _forget_dead(driver, death)
         # The active session belongs to a thread; the context to the process.
         running = SparkContext._active_spark_context is not None
         if running:
             return SparkSession.builder.getOrCreate()
-        return _start_session(configuration, cores)
+        return _start_or_clean_up(_lost or _Origin(configuration, cores))
+
+
+def _forget_dead(driver: DriverProcess, death: str) -> None:
+    global _lost
+    if not driver.was_started_here:
+        raise SparkDriverError(
+            f"{death}. It was started by spark-submit, which has to start the program again; the job then "
+            "goes on from its newest checkpoint.",
+            can_be_replaced=False,
+        )
+    if driver.context is not None and (_started is None or driver.context is not _started.context):
+        raise SparkDriverError(
+            f"{death}. The program has made this Spark session itself, so it has to be started again; the "
+            "job then goes on from its newest checkpoint.",
+            can_be_replaced=False,
+        )
+    driver.forget()
+    _lost = _started
+
+
+def _start_or_clean_up(origin: _Origin) -> Any:
+    """If it fails, no JVM stays that nobody needs, and the next try starts from nothing."""
+    global _started, _lost
+    try:
+        session = _start_session(origin.configuration, origin.cores)
+    except Exception as problem:
+        driver = DriverProcess.current()
+        death = None if driver is None else driver.how_it_died()
+        if driver is not None and driver.was_started_here:
+            driver.forget()
+        if death is None:
+            raise
+        raise SparkDriverError(f"{death} while Spark was starting: {problem}") from None
+    _started, _lost = replace(origin, context=session.sparkContext), None
+    return session
 
 
 def job_session(session: Any, parallelism: int, kept_batches: int) -> Any:
@@ -175,7 +232,7 @@ def _start_session(configuration: Configuration, cores: int | None) -> Any:
     )  # where it is elsewhere on the cluster's machines
     os.environ["PYSPARK_PYTHON"] = worker_python() if local else named or sys.executable
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if submitted:
+    if submitted or SparkContext._gateway is not None:  # the JVM may have outlived its context
         context = SparkContext(conf=conf)
     else:
         context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
@@ -204,8 +261,13 @@ def _launch_gateway(conf: Any) -> Any:
     from pyspark.java_gateway import launch_gateway
 
     reading, writing = os.pipe()
-    gateway = launch_gateway(conf, popen_kwargs={"stderr": writing})
-    os.close(writing)
+    try:
+        gateway = launch_gateway(conf, popen_kwargs={"stderr": writing})
+    except BaseException:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
     stream = os.fdopen(reading, "r", encoding="utf-8", errors="replace")
     threading.Thread(target=_pass_on, args=(stream,), name="spark-stderr", daemon=True).start()
     return gateway
@@ -222,6 +284,7 @@ def _silence(context: Any) -> None:
     # A program that switches logging on wants its own messages, not each call into the JVM, nor
     # the exception by which Millpond leaves a query.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    say_nothing_when_it_dies(context)
     log4j = context._jvm.org.apache.logging.log4j
     for logger in _QUIET_LOGGERS:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
