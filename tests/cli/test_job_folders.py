@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.driver.savepoint_orders import SavepointOrder, SavepointOrders
+from millpond.driver.savepoint_requests import SavepointRequest, SavepointRequests
 from millpond.errors import SavepointError
 from tests.cli.conftest import Command
 
@@ -20,9 +20,9 @@ class RunningJob:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.taken: list[SavepointOrder] = []
+        self.taken: list[SavepointRequest] = []
         self.problem: Exception | None = None
-        self._orders = SavepointOrders(folder, "ab" * 16, None)
+        self._orders = SavepointRequests(folder, "ab" * 16, None)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._answer)
 

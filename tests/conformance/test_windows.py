@@ -46,7 +46,8 @@ from millpond.datastream.window import (
 )
 from millpond.driver.planning import plan_job
 from millpond.errors import MillpondError, ProgramError
-from millpond.plan.identity import checkpoint_identity
+from millpond.plan.identity import identity_of
+from millpond.plan.settings import JobStart
 from millpond.testing import KeyedHarness, direct_environment
 
 LATE = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
@@ -660,8 +661,7 @@ def test_changed_window_cannot_go_on_with_the_state_of_another() -> None:
         plan = plan_job(
             environment._pending_graph(), environment._configuration, environment.get_config(), None
         )
-        plan.settings["job_id"] = "job"
-        return checkpoint_identity(plan)
+        return identity_of(plan.starting_from(JobStart("job")))
 
     def tumbling(seconds: int) -> Any:
         return TumblingEventTimeWindows.of(Time.seconds(seconds))

@@ -15,17 +15,18 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from millpond.driver.messages import Messages
 
 from millpond.common import Types
 from millpond.core import codec
 from millpond.core.codec import BlobKind
 from millpond.datastream import KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import ValueStateDescriptor
-from millpond.driver.messages import Messages
 from millpond.driver.planning import plan_job
 from millpond.engine.exchange.batch import LanePlan, SplitPlan
-from millpond.engine.exchange.frames import SINK_LEVEL, Start, decode_frame, rows_of_level
-from millpond.engine.work_meter import WorkCounts
+from millpond.engine.exchange.controls import Start
+from millpond.engine.exchange.frames import SINK_LEVEL, decode_frame, rows_of_level
+from millpond.engine.exchange.reports import WorkCounts
 from millpond.errors import SlotError, SlotMemoryError, UserFunctionError
 from millpond.executors.slot import relay as relay_module
 from millpond.executors.slot.lifecycle import SlotLife, SlotState
@@ -110,7 +111,7 @@ class Job:
         self, relay: Relay, records: list[str], commit: bool = True, epoch: int = 0
     ) -> list[Any]:
         """One batch; the results. Without `commit` it is as if the task had failed at the end."""
-        head = self.plan.heads[0]
+        head = self.plan.source_tasks[0]
         (task,) = (task for task in self.plan.tasks.values() if task.level == 1)
         split = SplitPlan(head.root, 0, [records], False)
         lane = LanePlan(epoch, 0, 0, [split], {task.id: Start([0], {}, 0)}, False)

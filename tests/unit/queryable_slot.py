@@ -19,7 +19,8 @@ from millpond.datastream.state import (
 )
 from millpond.driver.planning import plan_job
 from millpond.engine.exchange.batch import LanePlan, SplitPlan
-from millpond.engine.exchange.frames import Start, rows_of_level
+from millpond.engine.exchange.controls import Start
+from millpond.engine.exchange.frames import rows_of_level
 from millpond.engine.host import JobHost
 from millpond.engine.state_views import StateViews
 from millpond.plan.physical import JobPlan
@@ -124,7 +125,7 @@ class HandSlot:
 
     def run(self, epoch: int, records: list[Any], clocks: tuple[int, int] = (0, 0)) -> None:
         """One batch, up to where Spark would commit it."""
-        head = self.plan.heads[0]
+        head = self.plan.source_tasks[0]
         (task,) = (task for task in self.plan.tasks.values() if task.level == 1)
         split = SplitPlan(head.root, 0, [records], False)
         start = Start([clocks[0]], {}, clocks[0])

@@ -11,7 +11,7 @@ from millpond.common import Duration, WatermarkStrategy
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.stream_graph import OperatorKind
 from millpond.engine.context import TaskClock
-from millpond.engine.exchange.frames import SplitEnd, Start
+from millpond.engine.exchange.controls import SplitEnd, Start
 from millpond.engine.time.task_valve import advance
 from millpond.engine.time.watermark_operator import WatermarkOperator
 from millpond.errors import ProgramError

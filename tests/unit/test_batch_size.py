@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from millpond.driver.batch_size import FIRST_WITH_LATENCY, BatchSizer, sizer_of
 from millpond.driver.planning import plan_job
 from millpond.errors import ProgramError
+from millpond.plan.settings import JobSettings
 from millpond.testing import direct_environment
 
 
@@ -136,7 +137,7 @@ def test_small_limit_can_grow() -> None:
     assert sizer.limit == 2
 
 
-def settings_of(**settings: Any) -> dict[str, Any]:
+def settings_of(**settings: Any) -> JobSettings:
     environment = direct_environment({k.replace("_", "-"): v for k, v in settings.items()})
     environment.from_collection([1]).print()
     graph = environment._pending_graph()
@@ -156,7 +157,7 @@ def settings_of(**settings: Any) -> dict[str, Any]:
 )
 def test_target_latency_is_a_time(given: Any, milliseconds: int) -> None:
     settings = settings_of(**{"millpond.target-latency": given})
-    assert settings["target_latency_ms"] == milliseconds
+    assert settings.target_latency_ms == milliseconds
 
 
 @pytest.mark.parametrize("given", ["soon", "-5", "0", "5 moons", ""])

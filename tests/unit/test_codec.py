@@ -20,7 +20,7 @@ from millpond.engine.exchange.batch import LanePlan, SplitPlan
 from millpond.engine.exchange.frames import (
     Control,
     Frame,
-    Part,
+    Producer,
     SplitEnd,
     Start,
     decode_control,
@@ -43,7 +43,7 @@ def frame_blob() -> bytes:
         numpy.array([0, 1], numpy.int64),
         ["a", "b"],
     )
-    return encode_frame(Frame(3, 7, Part(2, 0), 0, bundle))
+    return encode_frame(Frame(3, 7, Producer(2, 0), 0, bundle))
 
 
 def control_blob() -> bytes:
@@ -167,7 +167,7 @@ def columns_bundle() -> Bundle:
 
 def test_frame_of_columns_gives_them_back_also_one_of_earlier_days() -> None:
     for blob in (
-        encode_frame(Frame(3, 7, Part(2, 0), 0, columns_bundle())),
+        encode_frame(Frame(3, 7, Producer(2, 0), 0, columns_bundle())),
         (GOLDEN / "frame-of-columns.v4.bin").read_bytes(),
     ):
         bundle = decode_frame(blob).bundle
@@ -183,7 +183,7 @@ def test_frame_gives_its_records_back() -> None:
     assert bundle.timestamps == [1000, None]
     assert bundle.keys == ["a", "b"]
     assert (bundle.clocks, bundle.phases, bundle.sequences.tolist()) == (5, 1, [0, 1])
-    assert frame.part == Part(2, 0)
+    assert frame.producer == Producer(2, 0)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_frame_gives_keys_back_wherever_they_come_from(
     values: list[Any], keys: list[str] | None
 ) -> None:
     bundle = Bundle(values, None, 5, PHASE_RECORD, numpy.array([0, 1], numpy.int64), keys)
-    found = decode_frame(encode_frame(Frame(3, 7, Part(2, 0), 0, bundle))).bundle
+    found = decode_frame(encode_frame(Frame(3, 7, Producer(2, 0), 0, bundle))).bundle
     assert (found.values, found.keys) == (values, keys)
 
 

@@ -10,7 +10,10 @@ import pytest
 from millpond.common import Duration, JobStatus, WatermarkGenerator, WatermarkStrategy
 from millpond.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
+from millpond.driver.batch_plan import BatchPlan
+from millpond.driver.checkpoint_history import CheckpointRecord
 from millpond.driver.coordinator import Coordinator
+from millpond.driver.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planning import plan_job
@@ -293,14 +296,20 @@ def test_folder_is_locked_while_its_job_runs(tmp_path: Path) -> None:
     JobFolder.open(f"file://{tmp_path}", "job").close(delete=True)
 
 
+def epoch_record(epoch: int) -> EpochRecord:
+    checkpoint = CheckpointRecord(epoch, 0, 0, 0, 0, is_savepoint=False)
+    return EpochRecord({}, {}, {}, None, {}, [], False, checkpoint, {}, [], {})
+
+
 def test_old_batches_are_forgotten(tmp_path: Path) -> None:
     folder = JobFolder.open(str(tmp_path), "job")
     for epoch in range(30):
-        folder.write_plan(epoch, [LanePlan(epoch, 0, 0, [], {}, False)], {"epoch": epoch})
-        folder.write_epoch(epoch, {"epoch": epoch})
+        lanes = [LanePlan(epoch, 0, 0, [], {}, False)]
+        folder.write_plan(epoch, lanes, BatchPlan({}, {}, time_ms=epoch))
+        folder.write_epoch(epoch, epoch_record(epoch))
         folder.drop_batches_before(epoch)
     assert folder.read_plan(10) is None
-    assert folder.read_epoch(29) == {"epoch": 29}
+    assert folder.read_epoch(29) == epoch_record(29)
     assert folder.last_epoch() == 29
     assert len(list((folder.path / "plans").iterdir())) <= 24
     folder.close(delete=True)

@@ -335,7 +335,7 @@ def test_part_is_closed_while_the_job_waits_for_input(tmp_path: Path) -> None:
     coordinator.complete(0, sinks.run([r for r in rows if r[0] == SINK_LEVEL], None, 0, 0))
     waiting = threading.Thread(target=_until_cancelled, args=(coordinator,))
     waiting.start()
-    wait_until(lambda: coordinator._output_due_ms is not None, "nothing is committed")
+    wait_until(lambda: coordinator.planner.output_due_ms is not None, "nothing is committed")
     assert visible(out) == {}
     clock.advance(60_000)
     wait_until(lambda: visible(out) == {"0-0": "line\n"}, "the part is not closed")

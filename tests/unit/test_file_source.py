@@ -209,8 +209,8 @@ def test_event_time_goes_on_by_the_clock_when_all_files_are_quiet(tmp_path: Path
         coordinator.complete(epoch, passed)
         if found:
             break
-        assert coordinator._wakeup_ms is not None, "nobody would ever look again"
-        clock.now_ms = max(clock.now_ms + 1000, coordinator._wakeup_ms)
+        assert coordinator.planner.wakeup_ms is not None, "nobody would ever look again"
+        clock.now_ms = max(clock.now_ms + 1000, coordinator.planner.wakeup_ms)
     coordinator.close()
     assert found == [6000]
 

@@ -30,7 +30,7 @@ from millpond.errors import (
     UnsupportedFeatureError,
 )
 from millpond.queryable import files, locations, states_of
-from millpond.queryable.desk import QueryableDesk
+from millpond.queryable.desk import KnownStates, QueryableDesk
 from millpond.queryable.files import Location
 from millpond.queryable.protocol import MAX_KEYS, Status
 from millpond.queryable.read_only_states import read_only_state
@@ -448,9 +448,8 @@ def test_committed_epoch_is_that_of_the_own_run(tmp_path: Path) -> None:
 
 
 def desk(folder: Path, generation: int = 2) -> tuple[QueryableDesk, Any, list[float]]:
-    plan, clock = HandSlot().plan, [0.0]
-    plan.settings.pop("queryable", None)
-    return QueryableDesk(plan, folder, generation, lambda: clock[0]), plan, clock
+    known, clock = KnownStates(), [0.0]
+    return QueryableDesk(known, folder, generation, lambda: clock[0]), known, clock
 
 
 def test_driver_learns_the_states_from_its_slots(tmp_path: Path) -> None:

@@ -27,14 +27,15 @@ from millpond.driver.coordinator import Coordinator
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planning import plan_job
-from millpond.driver.state_types import stored_in
+from millpond.driver.type_registry import stored_types
 from millpond.engine.exchange.batch import LanePlan
 from millpond.engine.exchange.frames import SINK_LEVEL, Row, rows_of_level
 from millpond.engine.host import JobHost
 from millpond.engine.sink_pass import SinkHost
 from millpond.errors import IncompatibleCheckpointError, UserFunctionError
-from millpond.plan.identity import checkpoint_identity
+from millpond.plan.identity import identity_of
 from millpond.plan.physical import JobPlan
+from millpond.plan.settings import JobStart
 from millpond.state.change_log import MemoryLogStore
 from millpond.testing import FAIL, MarkedSource, direct_environment
 from tests.conftest import delivered_lines
@@ -57,9 +58,9 @@ class StandInForSpark:
         """One life of the driver: until the job is finished, has stopped, or crashes."""
         folder = JobFolder.open(str(checkpoints), plan.name)
         try:
-            identity = folder.check_identity(checkpoint_identity(plan))
-            plan.settings["job_id"] = identity["job id"]
-            plan.settings["stored_types"] = stored_in(folder)
+            identity = folder.check_identity(identity_of(plan))
+            stored = stored_types(folder) or {}
+            plan = plan.starting_from(JobStart(identity.job_id, identity.savepoint, stored))
             coordinator = Coordinator(plan, folder, OutputDelivery(plan), lambda: 0)
             coordinator.start()
             try:
@@ -77,15 +78,12 @@ class StandInForSpark:
     ) -> None:
         blob = cloudpickle.dumps(plan)
         host, sinks = JobHost(blob), SinkHost(blob)
-        while not (
-            (coordinator.finished or coordinator.stopped)
-            and self.committed >= coordinator.last_epoch
-        ):
+        while not (coordinator.end is not None and self.committed >= coordinator.last_epoch):
             epoch = self.committed + 1
             coordinator.plan(epoch)
             _die(crash, epoch, "planned")
             rows: list[Row] = []
-            for lane in range(coordinator.lanes):
+            for lane in range(plan.settings.lanes):
                 path = folder.lane_path(epoch, lane)
                 rows.extend(host.run_lane(LanePlan.decode(path.read_bytes(), str(path))))
             for level in range(1, plan.levels + 1):
@@ -222,10 +220,10 @@ def test_another_program_is_refused_in_the_same_folder(tmp_path: Path) -> None:
         )
 
     folder = JobFolder.open(str(tmp_path), "job")
-    folder.check_identity(checkpoint_identity(swapped("counts", "alerts")))
-    folder.check_identity(checkpoint_identity(swapped("counts", "alerts")))
+    folder.check_identity(identity_of(swapped("counts", "alerts")))
+    folder.check_identity(identity_of(swapped("counts", "alerts")))
     with pytest.raises(IncompatibleCheckpointError, match="written by another program"):
-        folder.check_identity(checkpoint_identity(swapped("alerts", "counts")))
+        folder.check_identity(identity_of(swapped("alerts", "counts")))
     folder.close(delete=True)
 
 

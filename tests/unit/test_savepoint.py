@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,15 @@ from millpond.datastream.state import (
 )
 from millpond.datastream.stream_graph import SinkKind
 from millpond.datastream.window import TumblingEventTimeWindows
+from millpond.driver.batch_plan import BatchPlan
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.planning import plan_job
-from millpond.driver.savepoint_desk import SavepointDesk
-from millpond.driver.savepoint_orders import SavepointOrders, request_by_file, withdraw
+from millpond.driver.savepoint_requests import SavepointRequests, request_by_file, withdraw
+from millpond.driver.savepoints import Savepoints
 from millpond.errors import ProgramError, SavepointError
 from millpond.executors.direct.executor import DirectExecutors
+from millpond.plan.identity import JobIdentity
 from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.writer import building_folder
 from millpond.state.change_log import load
@@ -362,13 +364,13 @@ def test_savepoint_with_a_part_missing_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder that workers elsewhere do not share, say."""
-    taken = SavepointDesk.batch_done
+    taken = Savepoints.batch_done
 
     def lose_a_part(self: Any, order: Any, *rest: Any) -> None:
         next(order.staging.rglob("*.part")).unlink()
         taken(self, order, *rest)
 
-    monkeypatch.setattr(SavepointDesk, "batch_done", lose_a_part)
+    monkeypatch.setattr(Savepoints, "batch_done", lose_a_part)
     with pytest.raises(SavepointError, match=r"The part .* is not there"):
         run_and_save(remember, CUT_RECORDS, tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -423,14 +425,14 @@ def test_state_may_be_called_timers(tmp_path: Path) -> None:
 
 
 def test_request_after_the_end_is_answered(tmp_path: Path) -> None:
-    orders = SavepointOrders(None, "0" * 32, None)
+    orders = SavepointRequests(None, "0" * 32, None)
     orders.give_up("over")
     with pytest.raises(SavepointError, match="has ended"):
         orders.ask(str(tmp_path)).result(timeout=1)
 
 
 def test_withdrawn_request_is_forgotten(tmp_path: Path) -> None:
-    orders = SavepointOrders(tmp_path, "0" * 32, str(tmp_path / "savepoints"))
+    orders = SavepointRequests(tmp_path, "0" * 32, str(tmp_path / "savepoints"))
     order_id = request_by_file(tmp_path, None, stop=True, drain=False)
     assert orders.is_waiting()
     withdraw(tmp_path, order_id)
@@ -438,7 +440,7 @@ def test_withdrawn_request_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
-    orders = SavepointOrders(None, "0" * 32, None)
+    orders = SavepointRequests(None, "0" * 32, None)
     with pytest.raises(ProgramError, match="'s3://bucket/x', but only folders"):
         orders.ask("s3://bucket/x")
     orders.ask(f"file://{tmp_path}/with%20space")
@@ -456,13 +458,13 @@ def test_manifest_cannot_name_files_outside(tmp_path: Path) -> None:
 
 def test_job_under_way_does_not_take_a_savepoint(tmp_path: Path) -> None:
     folder = JobFolder.open(str(tmp_path), "job")
-    first = {"job id": "1", "savepoint": None}
+    first = JobIdentity("1", None, 1, {}, [], [])
     assert folder.check_identity(first) == first
-    assert folder.check_identity({**first, "savepoint": "/a"})["savepoint"] == "/a"
-    folder.write_plan(0, [], {})
-    assert folder.check_identity(first)["savepoint"] == "/a"  # that is where it began
+    assert folder.check_identity(replace(first, savepoint="/a")).savepoint == "/a"
+    folder.write_plan(0, [], BatchPlan({}, {}, 0))
+    assert folder.check_identity(first).savepoint == "/a", "that is where it began"
     with pytest.raises(SavepointError, match="under way already"):
-        folder.check_identity({**first, "savepoint": "/b"})
+        folder.check_identity(replace(first, savepoint="/b"))
     folder.close(delete=True)
 
 
@@ -584,15 +586,15 @@ def test_savepoint_of_a_batch_that_runs_again_is_taken_once(tmp_path: Path) -> N
     job_folder, directory = tmp_path / "job", tmp_path / "savepoints"
     job_folder.mkdir()
     request_by_file(job_folder, str(directory), stop=False, drain=False)
-    taken = SavepointOrders(job_folder, "0123456789", None).take()
+    taken = SavepointRequests(job_folder, "0123456789", None).take()
     assert taken is not None
-    again = SavepointOrders(job_folder, "0123456789", None)
+    again = SavepointRequests(job_folder, "0123456789", None)
     again.go_on(taken)
     assert again.take() is None
 
     taken.make_staging()
     building_folder(taken.target).mkdir()
     taken.target.mkdir()
-    third = SavepointOrders(job_folder, "0123456789", None)
+    third = SavepointRequests(job_folder, "0123456789", None)
     assert third.take() is None
     assert [path.name for path in directory.iterdir()] == [taken.name]

@@ -12,7 +12,7 @@ from millpond.driver.coordinator import Coordinator
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planning import plan_job
-from millpond.driver.savepoint_orders import read_answer, request_by_file, withdraw
+from millpond.driver.savepoint_requests import read_answer, request_by_file, withdraw
 from tests.unit.test_savepoint import CUT_RECORDS, job, remember
 
 
@@ -67,7 +67,7 @@ def test_savepoint_withdrawn_while_it_is_written_leaves_nothing(
 ) -> None:
     order = running.ask()
     monkeypatch.setattr(
-        "millpond.driver.savepoint_desk.check_parts",
+        "millpond.driver.savepoints.check_parts",
         lambda *_: withdraw(running.folder.path, order),
     )
     running.coordinator.plan(0)
@@ -82,7 +82,7 @@ def test_job_goes_on_if_its_end_is_withdrawn(running: Job) -> None:
     running.coordinator.plan(0)
     withdraw(running.folder.path, order)
     running.coordinator.complete(0, [])
-    assert not running.coordinator.stopped
+    assert running.coordinator.end is None
     running.coordinator.plan(1)
     running.coordinator.savepoints.close(None)
     assert running.left() == []

@@ -8,7 +8,7 @@ import pytest
 
 from millpond.datastream import StreamExecutionEnvironment  # noqa: F401 (first: plan needs it)
 from millpond.driver.statistics import JobStatistics, VertexView
-from millpond.engine.work_meter import WorkCounts
+from millpond.engine.exchange.reports import WorkCounts
 from millpond.plan.vertices import Vertex
 from millpond.testing import ManualClock
 

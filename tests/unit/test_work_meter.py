@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.core.codec import freeze_all
-from millpond.engine.work_meter import (
-    Surroundings,
-    WorkCounts,
-    WorkMeter,
-    hottest,
-    key_text,
-)
+from millpond.engine.exchange.reports import Report, WorkCounts
+from millpond.engine.work_meter import Surroundings, WorkMeter, hottest, key_text
 
 
 def counted(keys: list[Any], **how: Any) -> tuple[tuple[str, int], ...]:
@@ -51,12 +46,11 @@ def test_one_of_many_small_batches_stands_for_all() -> None:
     meter = WorkMeter(Surroundings())
 
     def batch(keys: list[str]) -> tuple[tuple[str, int], ...]:
-        work, meta = meter.begin(7, 0), {"any": "thing"}
+        work, report = meter.begin(7, 0), Report(wakeup_ms=0)
         work.take_keys(3, keys, len(keys))
-        work.end(NoOutput(), meta)  # type: ignore[arg-type]
-        told = WorkCounts(*meta["work"])
-        assert told.keyed == (3, len(keys))
-        return told.hottest
+        work.end(NoOutput(), report)  # type: ignore[arg-type]
+        assert report.work is not None and report.work.keyed == (3, len(keys))
+        return report.work.hottest
 
     assert batch(["a", "a"]) == (("a", 2),), "the first one is looked at"
     assert [batch(["b"] * 50) for _ in range(3)] == [(), (), ()]
@@ -112,15 +106,14 @@ def test_time_is_told_with_the_next_message_and_pauses_do_not_count() -> None:
     now_ns = 1000
     work.resume()
     now_ns = 1005
-    nothing: dict[str, Any] = {}
+    nothing = Report()
     work.end(NoOutput(), nothing)  # type: ignore[arg-type]
-    assert nothing == {}, "nothing came, nothing went: no message for that alone"
+    assert nothing == Report(), "nothing came, nothing went: no message for that alone"
     later = meter.begin(7, 1)
     later.records_in = 3
     now_ns = 1100
-    meta: dict[str, Any] = {}
-    later.end(NoOutput(), meta)  # type: ignore[arg-type]
-    told = WorkCounts(*meta["work"])
-    assert told == WorkCounts(
+    report = Report()
+    later.end(NoOutput(), report)  # type: ignore[arg-type]
+    assert report.work == WorkCounts(
         7, 1, records_in=3, busy_ns=15 + 95, memory_share=0.25, machine="here"
     )

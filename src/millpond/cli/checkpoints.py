@@ -52,11 +52,9 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _of_folder(job: str, checkpoint_dir: str | None) -> list[dict[str, Any]]:
-    from millpond.core import codec
-    from millpond.core.codec import BlobKind
+    from millpond.driver.epoch_record import EpochRecord
 
     folder = find_job(job, checkpoint_dir)
     paths = sorted((folder / "epochs").glob("*.epoch"), key=lambda path: int(path.stem))
-    return [
-        codec.decode(BlobKind.EPOCH, path.read_bytes(), str(path))["checkpoint"] for path in paths
-    ]
+    records = (EpochRecord.decode(path.read_bytes(), str(path)) for path in paths)
+    return [record.checkpoint.to_dict() for record in records]

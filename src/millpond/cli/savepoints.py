@@ -163,7 +163,7 @@ def _take_by_folder(
 def _wait_for_savepoint(
     folder: Path, directory: str | None, stop: bool, drain: bool, timeout_s: float
 ) -> str:
-    from millpond.driver.savepoint_orders import read_answer, request_by_file, withdraw
+    from millpond.driver.savepoint_requests import read_answer, request_by_file, withdraw
 
     order_id = request_by_file(folder, directory, stop, drain)
     started = time.monotonic()

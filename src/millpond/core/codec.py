@@ -4,11 +4,10 @@ Layout of every blob (little endian):
 
     offset  size  content
     0       2     magic "MP"
-    2       1     version of the kind's format: 4 for frame, 3 for change and snapshot
-                  and for control and lane plan, 2 for log head, 1 for the others
-    3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
+    2       1     version of the kind's format: 1
+    3       1     kind: 1 frame, 2 control, 3 report, 4 change, 5 snapshot, 6 log head, 7 lane plan,
                   8 batch plan, 9 epoch, 10 part of a savepoint, 11 run of changes,
-                  12 union lists
+                  12 union lists, 13 identity of a job, 14 state of a job in a savepoint
     4       4     CRC-32 of the payload
     8       ...   payload: a pickle (protocol 5) of plain containers
 
@@ -38,7 +37,7 @@ _HEADER = struct.Struct("<2sBBI")
 class BlobKind(IntEnum):
     FRAME = 1
     CONTROL = 2
-    META = 3
+    REPORT = 3
     CHANGE = 4
     SNAPSHOT = 5
     LOG_HEAD = 6
@@ -48,21 +47,11 @@ class BlobKind(IntEnum):
     SAVEPOINT_PART = 10
     RUN = 11
     UNIONS = 12
+    JOB = 13
+    JOB_STATE = 14
 
 
-# Version 2: columns (columns.py) instead of one pickled object per record or entry. Version 3 of frames:
-# values may be Arrow columns; version 4: keys may be a field of the values.
-# Version 3 of changes and snapshots: the types of states.
-# Version 2 of controls and lane plans: where to write the parts of a savepoint; version 3: union lists.
-# Version 2 of log heads: runs.
-VERSIONS = dict.fromkeys(BlobKind, 1) | {
-    BlobKind.FRAME: 4,
-    BlobKind.CONTROL: 3,
-    BlobKind.LANE_PLAN: 3,
-    BlobKind.LOG_HEAD: 2,
-    BlobKind.CHANGE: 3,
-    BlobKind.SNAPSHOT: 3,
-}
+VERSIONS = dict.fromkeys(BlobKind, 1)
 
 
 def encode(kind: BlobKind, value: Any) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any
 from millpond.common import options
 from millpond.common.job import JobClient
 from millpond.dispatcher.storage import JobFiles
-from millpond.driver.savepoint_orders import is_requested, read_answer, request_by_file
+from millpond.driver.savepoint_requests import is_requested, read_answer, request_by_file
 from millpond.errors import MillpondError
 
 

@@ -18,7 +18,7 @@ class Alignment:
         self._members: dict[
             str, list[tuple[int, int, int]]
         ] = {}  # group -> (source, origin, drift)
-        for head in plan.heads:
+        for head in plan.source_tasks:
             for origin in head.origins:
                 strategy = plan.operators[origin].function
                 if isinstance(strategy, WatermarkStrategy) and strategy.alignment is not None:

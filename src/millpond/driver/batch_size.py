@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any
+
+from millpond.plan.settings import JobSettings
 
 FIRST = 50_000
 FIRST_WITH_LATENCY = (
@@ -30,13 +31,13 @@ _LEAST_SPREAD = 0.05  # of sizes (variance / mean squared), to tell fixed cost f
 _START_UP_MS = 10_000.0
 
 
-def sizer_of(settings: dict[str, Any]) -> BatchSizer:
+def sizer_of(settings: JobSettings) -> BatchSizer:
     """For the settings of a plan. A record waits for the batch before its own, at most, and for its own: so
     each may take half of the latency that is wanted."""
-    latency_ms = settings["target_latency_ms"]
+    latency_ms = settings.target_latency_ms
     if latency_ms is None:
-        return BatchSizer(settings["max_batch_records"], settings["target_batch_ms"])
-    return BatchSizer(settings["max_batch_records"], latency_ms / 2, FIRST_WITH_LATENCY)
+        return BatchSizer(settings.max_batch_records, settings.target_batch_ms)
+    return BatchSizer(settings.max_batch_records, latency_ms / 2, FIRST_WITH_LATENCY)
 
 
 class BatchSizer:

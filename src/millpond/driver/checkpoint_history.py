@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from millpond.engine.exchange.reports import LogSize
+
 _REMEMBERED = 100
+LogBytes = dict[tuple[int, int], int]
+"""(task, key group) -> size of its change log"""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class CheckpointHistory:
 
     def __init__(self) -> None:
         self.records: deque[CheckpointRecord] = deque(maxlen=_REMEMBERED)
-        self.log_bytes: dict[tuple[int, int], int] = {}  # (task, key group) -> size of its log
+        self.log_bytes: LogBytes = {}
         self.completed = 0
         self.restored = 0
         self.failed = 0
@@ -42,17 +45,17 @@ class CheckpointHistory:
         self._written = 0
         return self
 
-    def back_to(self, epoch: int, log_bytes: Mapping[tuple[int, int], int]) -> None:
+    def back_to(self, epoch: int, log_bytes: LogBytes) -> None:
         """Batches after `epoch` do not count; they run again."""
         while self.records and self.records[-1].id > epoch:
             self.records.pop()
         self.completed = epoch + 1
         self.log_bytes = dict(log_bytes)
 
-    def add(self, task: int, key_group: int, bytes_written: int, bytes_full: int) -> None:
-        """What a key group reports that has changed."""
-        self._written += bytes_written
-        self.log_bytes[task, key_group] = bytes_full
+    def add(self, log: LogSize) -> None:
+        """Take in what a key group that has changed reports."""
+        self._written += log.bytes_written
+        self.log_bytes[log.task, log.key_group] = log.bytes_full
 
     def state_bytes(self) -> dict[int, int]:
         """Of each task that has state."""

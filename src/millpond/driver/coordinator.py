@@ -1,48 +1,46 @@
 """The driver's part of a job: plans batches, keeps the clocks, delivers output. No Spark here.
 
-A batch is one epoch: `plan` decides what it reads and makes that durable; the executor runs it;
-`complete` takes its messages, shows its output and writes down what the next batch starts from. What
-two-phase sinks prepared becomes visible once Spark has committed the batch (`commit_output`).
+A batch is one epoch: `plan` decides what it reads and makes that durable; the executor runs it; `complete`
+takes its reports, shows its output and writes down what the next batch starts from. What two-phase sinks
+prepared becomes visible once the executor has committed the batch (`commit_output`). The phases in between
+are drawn in `attempt_phase.py`.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from millpond.common.time import MIN_TIMESTAMP
-from millpond.datastream.connectors.base import SplitEnumerator
-from millpond.driver.alignment import Alignment
-from millpond.driver.batch_size import sizer_of
+from millpond.driver.attempt_phase import AttemptPhase, JobEnd, check_transition
+from millpond.driver.batch_plan import BatchPlan
+from millpond.driver.batch_report import BatchReport
+from millpond.driver.clocks import Clocks
+from millpond.driver.epoch_log import EpochLog
+from millpond.driver.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.job_record import JobRecord
-from millpond.driver.job_state import JobState, watermarks_of
-from millpond.driver.messages import Messages
+from millpond.driver.job_state import JobState
 from millpond.driver.output import OutputDelivery
-from millpond.driver.savepoint_desk import SavepointDesk
-from millpond.driver.savepoint_orders import SavepointOrder
-from millpond.driver.state_types import StateTypes
-from millpond.engine.context import TaskClock, TaskRuntimeContext
-from millpond.engine.exchange.batch import LanePlan, SplitPlan
-from millpond.engine.exchange.frames import Row, SplitEnd, Start
-from millpond.engine.metric_group import TaskMetrics, combine
-from millpond.engine.time.task_valve import advance
-from millpond.errors import IncompatibleCheckpointError, JobCancelledError, ProgramError
+from millpond.driver.planner import BatchPlanner
+from millpond.driver.savepoint_requests import SavepointRequest
+from millpond.driver.savepoints import Savepoints
+from millpond.driver.sources import Sources
+from millpond.driver.type_registry import TypeRegistry
+from millpond.engine.exchange.batch import LanePlan
+from millpond.engine.exchange.frames import Row
+from millpond.engine.exchange.reports import Prepared
+from millpond.engine.metric_group import combine
+from millpond.errors import IncompatibleCheckpointError
 from millpond.plan.physical import JobPlan
-from millpond.queryable.desk import LOOK_EVERY_MS, QueryableDesk
+from millpond.queryable.desk import QueryableDesk
 from millpond.savepoint.reader import SavepointReader
-from millpond.state.source_lists import SourceLists
-
-_IDLE_POLL_S = 0.5
-_log = logging.getLogger(__name__)
 
 
 class Coordinator:
-    """`clock_ms` gives processing time; it is read once per batch and written into its plan. `record` is
-    that of the job, if other attempts have written to it already."""
+    """Drives one attempt at a job. `clock_ms` gives processing time; it is read once per batch and written
+    into its plan. `record` is that of the job, if other attempts have written to it already."""
 
     def __init__(
         self,
@@ -54,453 +52,296 @@ class Coordinator:
     ) -> None:
         self._plan = plan
         self.record = record or JobRecord(plan)
+        self.checkpoints = self.record.checkpoints
         self._statistics = self.record.statistics
         self._folder = folder
         self._output = output
         self._clock_ms = clock_ms
-        self._alignment = Alignment(plan)
-        self._size = sizer_of(plan.settings)
-        self._statistics.set_credits(self._size.limit)
-        self._interval_ms: int = plan.settings["trigger_interval_ms"]
-        self._min_pause_ms: int = plan.settings["min_pause_ms"]
-        self._completed_ms = 0
-        self.lanes: int = plan.settings["lanes"]
-        self.metrics: dict[str, Any] = {}
-        self.finished = False
-        self.planned_time_ms = 0
-        self.is_last_batch = False
-        self._last_epoch = -1
-        self._cancelled = threading.Event()
-        self._wake = threading.Event()
-        self._enumerators: dict[int, SplitEnumerator] = {}
-        self._ended: dict[int, list[bool]] = {}
-        self._initial = JobState.initial(plan)
-        self.checkpoints = self.record.checkpoints
-        self._types = StateTypes(plan)
-        folder_path = None if folder is None else folder.path
-        self.savepoints = SavepointDesk(
-            plan, folder_path, self._wake.set, self.record.savepoint_is_there
+        self._log = EpochLog(folder)
+        self._clocks = Clocks(plan)
+        wake = threading.Event()
+        self._sources = Sources(plan, wake)
+        self.planner = BatchPlanner(
+            plan, self._sources, self._clocks, self._statistics, clock_ms, wake
         )
+        self._types = TypeRegistry(plan)
+        path = None if folder is None else folder.path
+        self.savepoints = Savepoints(plan, path, wake.set, self.record.savepoint_is_there)
         generation = 0 if folder is None else folder.generation
-        self.queries = QueryableDesk(plan, folder_path, generation)
-        self._order: SavepointOrder | None = None  # of the batch that runs
-        self.stopped = (
-            False  # by a savepoint, or at the end of the input; there is no further batch
-        )
-        self._stops_at_end: bool = plan.settings["stop_at_end"]
-        self._stops_now = False  # after the batch that runs
-        self._has_recovered = False
+        self.queries = QueryableDesk(self.record.queryable, path, generation)
+        self.metrics: dict[str, Any] = {}
+        self._phase = AttemptPhase.OPENING
+        self.end: JobEnd | None = None
+        """Set once there is no further batch."""
+        self._request: SavepointRequest | None = None  # of the batch that runs
+        self._prepared: list[Prepared] = []
         self._has_savepoint = False  # the newest complete batch; its output must not be held back
-        self._output_due_ms: int | None = None  # in so many milliseconds a sink has something to do
+        self._has_recovered = False  # what attempts before this one have left behind
+        self._initial = JobState.initial(plan)
         self._reset()
 
-    def _reset(self) -> None:
-        """As before the first batch."""
-        initial = self._initial
-        self._saved = {split: dict(saved) for split, saved in initial.saved.items()}
-        self._starts = dict(initial.starts)
-        self._channels = {origin: list(own) for origin, own in initial.channels.items()}
-        # What starts from a savepoint has a first batch at once: timers may be due, all may have ended.
-        self._wakeup_ms: int | None = 0 if self._plan.settings.get("savepoint") else None
-        self.metrics.clear()
-        self._prepared: list[tuple[int, int, Any]] = []
+    # --- asked by executors ----------------------------------------------------------------------
+
+    @property
+    def phase(self) -> AttemptPhase:
+        return self._phase
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest batch that is complete; -1 if none is."""
+        return self._log.newest
+
+    @property
+    def planned_time_ms(self) -> int:
+        """The processing time of the newest planned batch."""
+        return self.planner.time_ms
+
+    @property
+    def is_last_batch(self) -> bool:
+        """True if nothing can come after the batch that is planned."""
+        drains = self._request is not None and self._request.drain
+        return drains or self._sources.are_over(self.planner.ended)
+
+    def cancel(self) -> None:
+        """End the attempt: a wait for work raises JobCancelledError. Any thread may call it."""
+        self.planner.cancel()
 
     # --- start and end ---------------------------------------------------------------------------
 
     def start(self) -> None:
         """Open the sources where the newest planned batch left them."""
-        for head in self._plan.heads:
-            operator = self._plan.operators[head.root]
-            context = TaskRuntimeContext(
-                operator, TaskClock(), TaskMetrics(), 0, False, self._plan.job_parameters
-            )
-            enumerator = operator.function.create_enumerator(head.parallelism, context)
-            enumerator.available = self._wake
-            enumerator.stops_at_end = self._stops_at_end
-            enumerator.open_lists = SourceLists
-            self._enumerators[head.root] = enumerator
+        self._sources.open()
         self._begin_with_savepoint()
+        record, plan, next_plan = self._log.open()
         if self._folder is not None:
-            self._last_epoch = self._folder.last_epoch()
-            self._load_epoch(self._last_epoch)
-            # The batch after that one may be planned already; what it reads has been handed out.
-            plans = [self._folder.read_plan(self._last_epoch + i) for i in (0, 1)]
-            newest = plans[1] or plans[0]
-            if newest is not None:
-                self._take_positions(newest)
-            self._has_savepoint = plans[0] is not None and plans[0].get("savepoint") is not None
+            self._go_back_to(record)
+        # What a planned batch reads has been handed out, whether it has run or not.
+        newest = next_plan or plan
+        if newest is not None:
+            self._sources.restore(newest.positions)
+            self.planner.ended = newest.ended
+        self._has_savepoint = plan is not None and plan.savepoint is not None
+        if self._folder is not None:
             self.savepoints.go_on(self._folder)
-        if self._last_epoch >= 0 or self._plan.settings.get("savepoint") is not None:
+        if self._log.newest >= 0 or self._plan.start.savepoint is not None:
             self.checkpoints.restored += 1
-        for enumerator in self._enumerators.values():
-            enumerator.start()
+        self._sources.start()
+        self._enter(AttemptPhase.COMPLETE)
 
     def _begin_with_savepoint(self) -> None:
-        """What is before the first batch comes from a savepoint, if the job is to start from one."""
-        savepoint = self._plan.settings.get("savepoint")
-        is_over = self._folder is not None and self._folder.is_first_batch_over()
-        if savepoint is None or is_over:  # then it may be gone
+        """Take what is before the first batch from a savepoint, if the job is to start from one."""
+        savepoint = self._plan.start.savepoint
+        if savepoint is None or self._log.is_first_batch_over():  # then it may be gone
             return
         self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
-        self.planned_time_ms = self._initial.time_ms
-        self._ended = dict(self._initial.ended)
-        for source, position in self._initial.positions.items():
-            self._enumerators[source].restore(position)
+        self.planner.time_ms = self._initial.time_ms
+        self.planner.ended = dict(self._initial.ended)
+        self._sources.restore(self._initial.positions)
         self._reset()
 
-    def _load_epoch(self, epoch: int) -> None:
-        """What batch `epoch` left behind; -1: nothing yet."""
+    def _reset(self) -> None:
+        """Set clocks, metrics and output to before the first batch."""
+        self._clocks.set_to_initial(self._initial)
+        # What starts from a savepoint has a first batch at once: timers may be due, all may have ended.
+        self.planner.wakeup_ms = None if self._plan.start.savepoint is None else 0
+        self.metrics.clear()
+        self._prepared = []
+
+    def _go_back_to(self, record: EpochRecord | None) -> None:
+        """Set everything to what a batch has left behind; None: to before the first batch."""
         self._reset()
-        if epoch < 0:
-            self.checkpoints.back_to(epoch, {})
+        if record is None:
+            self.checkpoints.back_to(-1, {})
             self._statistics.restore({})
             return
-        assert self._folder is not None
-        left = self._folder.read_epoch(epoch)
-        if left is None:
-            raise IncompatibleCheckpointError(
-                f"The job folder {self._folder.path} lacks epoch {epoch}, which the next batch "
-                "builds upon. The folder is incomplete; start afresh in another one."
-            )
-        self._saved = left["saved"]
-        self._channels = left["channels"]
-        self._starts = {task: Start(*start) for task, start in left["starts"].items()}
-        for task, start in self._starts.items():
-            if isinstance(start.unions, str):
-                here = self._folder.unions_path(start.unions)
-                self._starts[task] = start._replace(unions=here)
-        self._wakeup_ms = left["wakeup_ms"]
-        self.metrics.update(left["metrics"])
-        self._prepared = left["prepared"]
-        self._types.load(left)
-        self.checkpoints.back_to(epoch, left.get("log_bytes", {}))
-        self._statistics.restore(left.get("statistics", {}))
-        self.finished = left["finished"]
-
-    def _take_positions(self, plan: dict[str, Any]) -> None:
-        for source, position in plan["positions"].items():
-            self._enumerators[source].restore(position)
-        self._ended = plan["ended"]
-
-    def commit_output(self) -> None:
-        """Make the output of the newest completed batch visible. Spark has committed that batch;
-        doing it again changes nothing."""
-        self.queries.committed(self._last_epoch)
-        self._output.commit(self._last_epoch, self._prepared)
-        self._prepared = []
-        for enumerator in self._enumerators.values():
-            enumerator.committed(self._last_epoch)
-        self._recover_output(self._last_epoch)
-        done = self._statistics.batch_is_committed()
-        if done is not None:
-            self._size.took(*done)
-            self._statistics.set_credits(self._size.limit)
-        if self.finished or self.stopped or self._has_savepoint:
-            self._output.finish(self._last_epoch)
-            self._has_savepoint = False
-        self._output_due_ms = self._output.tick(self._last_epoch, self._clock_ms())
-        self.savepoints.write_what_is_done()
-
-    def _recover_output(self, epoch: int) -> None:
-        """Once: what attempts before this one left behind after `epoch`."""
-        if not self._has_recovered:
-            self._output.recover(epoch)
-            self._has_recovered = True
-
-    @property
-    def last_epoch(self) -> int:
-        """The newest batch that is complete; -1 if none."""
-        return self._last_epoch
-
-    def cancel(self) -> None:
-        self._cancelled.set()
-        self._wake.set()
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled.is_set()
+        self._clocks.set_to(record.channels, record.starts, record.generators)
+        self.planner.wakeup_ms = record.wakeup_ms
+        self.metrics.update(record.metrics)
+        self._prepared = record.prepared
+        self._types.load(record)
+        self.checkpoints.back_to(record.checkpoint.id, record.log_bytes)
+        self._statistics.restore(record.statistics)
+        self.end = JobEnd.FINISHED if record.finished else None
 
     def close(self) -> None:
-        """Close every source, whatever one of them raises. That is logged, not raised: the job has
-        ended already, and how it ended must not be hidden."""
-        self.savepoints.close(self._order)
+        """End savepoints, sinks and sources. What they raise is logged: how the job ended must stay visible."""
+        self._enter(AttemptPhase.CLOSED)
+        self.savepoints.close(self._request)
         self._output.close()
-        for source, enumerator in self._enumerators.items():
-            try:
-                enumerator.close()
-            except Exception as problem:
-                name = self._plan.operators[source].name
-                _log.warning("Source '%s' failed while it was closed: %r", name, problem)
+        self._sources.close()
+
+    def _enter(self, phase: AttemptPhase) -> None:
+        if phase is not self._phase:
+            check_transition(self._phase, phase)
+            self._phase = phase
 
     # --- planning --------------------------------------------------------------------------------
 
     def plan(self, epoch: int) -> list[LanePlan] | None:
-        """Wait for something to do and plan it. None if a plan for this epoch was there already."""
-        if epoch not in (self._last_epoch, self._last_epoch + 1):
+        """Wait for something to do and plan it. Return None if the batch was planned before a crash."""
+        newest = self._log.newest
+        if epoch not in (newest, newest + 1):
             raise IncompatibleCheckpointError(
-                f"Spark wants to run batch {epoch}, but the newest batch this job knows of is "
-                f"{self._last_epoch}. The job folder was changed; start afresh in another one."
+                f"Spark wants to run batch {epoch}, but the newest batch this job knows of is {newest}. "
+                "The job folder was changed; start afresh in another one."
             )
-        planned = None if self._folder is None else self._folder.read_plan(epoch)
-        if epoch == self._last_epoch:
-            # It ran, but Spark did not commit it: it runs again, from what was before it.
-            self._load_epoch(epoch - 1)
-            self.queries.committed(epoch - 1)
-            self.finished = self.stopped = self._stops_now = False
-            self.savepoints.forget(epoch)
-            self._recover_output(epoch - 1)
+        planned = self._log.planned(epoch, self._plan.settings.lanes)
+        if epoch == newest:
+            self._lose_newest_batch()
         else:
             self.commit_output()
-        if planned is not None:
-            order = planned.get("savepoint")
-            self._order = None if order is None else SavepointOrder(**order)
-            if self._order is not None:
-                self.savepoints.orders.go_on(self._order)
-            self._ended = planned["ended"]
-            self._stops_now = planned.get("stops", False)
-            self.planned_time_ms = planned["time_ms"]
-            self.is_last_batch = self._all_ended()
-            self._announce_splits()
-            self._statistics.batch_begins()
-            return None
-        reads = self._await_work(epoch)
+        lanes = None
+        if planned is None:
+            lanes = self._plan_new(epoch)
+        else:
+            self._plan_again(planned)
+        self._enter(AttemptPhase.PLANNED)
+        return lanes
+
+    def _lose_newest_batch(self) -> None:
+        """It ran, but was not committed: it runs again, from what was before it."""
+        before = self._log.newest - 1
+        self._go_back_to(self._log.read(before))
+        self.queries.committed(before)
+        self.end = None
+        self.planner.stops = False
+        self.savepoints.forget(self._log.newest)
+        self._recover_output(before)
+
+    def _plan_again(self, planned: BatchPlan) -> None:
+        self._request = planned.savepoint
+        if self._request is not None:
+            self.savepoints.requests.go_on(self._request)
+        self.planner.ended = planned.ended
+        self.planner.stops = planned.stops
+        self.planner.time_ms = planned.time_ms
+        self._clocks.add_new_splits(self._sources)
         self._statistics.batch_begins()
-        now_ms = max(self._clock_ms(), self.planned_time_ms)  # processing time never goes back
-        self.planned_time_ms = now_ms
-        self._ended = {source: e.ended() for source, e in self._enumerators.items()}
+
+    def _plan_new(self, epoch: int) -> list[LanePlan]:
+        planner, requests = self.planner, self.savepoints.requests
+        reads = planner.await_work(epoch, requests, self.queries, self._tick)
+        self._statistics.batch_begins()
+        planner.time_ms = max(self._clock_ms(), planner.time_ms)  # processing time never goes back
+        planner.ended = self._sources.ended()
         self.queries.batch_planned()
-        self._order = self.savepoints.orders.take()
-        if self._order is not None:
-            self._order.make_staging()
-        if self._order is not None and self._order.drain:
-            self._ended = {source: [True] * len(own) for source, own in self._ended.items()}
-        self.is_last_batch = self._all_ended()
-        self._announce_splits()
-        lanes = self._lane_plans(epoch, now_ms, reads)
-        if self._folder is not None:
-            positions = {source: e.position() for source, e in self._enumerators.items()}
-            order = None if self._order is None else self._order.to_plan()
-            content = {
-                "positions": positions,
-                "ended": self._ended,
-                "time_ms": now_ms,
-                "savepoint": order,
-                "stops": self._stops_now,
-            }
-            self._folder.write_plan(epoch, lanes, content)
-        return lanes
-
-    def _lane_plans(
-        self, epoch: int, now_ms: int, reads: dict[tuple[int, int], list[Any]]
-    ) -> list[LanePlan]:
-        staging = None if self._order is None else str(self._order.staging)
-        goes_to_newest = self._stops_now and self._plan.settings["advance_at_end"]
-        event_time = self._newest_time() if goes_to_newest else None
-        lanes = [
-            LanePlan(epoch, lane, now_ms, [], self._starts, self.is_last_batch, staging, event_time)
-            for lane in range(self.lanes)
-        ]
-        number = 0
-        for source, enumerator in self._enumerators.items():
-            for split in range(enumerator.split_count()):
-                lanes[number % self.lanes].splits.append(
-                    SplitPlan(
-                        source,
-                        split,
-                        reads.get((source, split), []),
-                        self._ended[source][split],
-                        self._saved.get((source, split), {}),
-                    )
-                )
-                number += 1
-        return lanes
-
-    def _await_work(self, epoch: int) -> dict[tuple[int, int], list[Any]]:
-        """Block until a source has something, a timer is due, everything has ended, or cancel."""
-        while True:
-            self._wake.clear()
-            if self._cancelled.is_set():
-                raise JobCancelledError("The job was cancelled.")
-            now_ms = self._clock_ms()
-            pause_ms = max(
-                self._interval_ms - abs(now_ms - self.planned_time_ms),
-                self._min_pause_ms - abs(now_ms - self._completed_ms),
-            )
-            if pause_ms <= 0:
-                reads: dict[tuple[int, int], list[Any]] = {}
-                paused = self._alignment.paused(self._channels, self._ended)
-                for source, enumerator in self._enumerators.items():
-                    enumerator.paused = paused.get(source, set())
-                    enumerator.checkpoint = (epoch, now_ms)
-                    if len(enumerator.paused) == enumerator.split_count():
-                        continue
-                    for work in enumerator.poll(self._size.limit):
-                        reads.setdefault((source, work.split), []).append(work.arguments)
-                self._statistics.note_backlog(e.backlog() for e in self._enumerators.values())
-                ended = {source: e.ended() for source, e in self._enumerators.items()}
-                due = self._wakeup_ms is not None and now_ms >= self._wakeup_ms
-                asked = self.savepoints.orders.is_waiting() or self.queries.wants_batch()
-                self._stops_now = (
-                    self._stops_at_end
-                    and not reads
-                    and all(e.caught_up() for e in self._enumerators.values())
-                    and not self._are_all_ended(ended)
-                )
-                if reads or due or asked or self._newly_ended(ended) or self._stops_now:
-                    return reads
-            if self._output_due_ms is not None:
-                self._output_due_ms = self._output.tick(self._last_epoch, now_ms)
-            self._wake.wait(self._pause_s(now_ms, pause_ms))
-
-    def _newest_time(self) -> int | None:
-        """Of all records that were read, if they have event time."""
-        newest = [
-            own[3]
-            for saved in self._saved.values()
-            for own in saved.values()
-            if own is not None and len(own) > 3
-        ]
-        return None if max(newest, default=MIN_TIMESTAMP) == MIN_TIMESTAMP else max(newest)
-
-    def _all_ended(self) -> bool:
-        if self._order is not None and self._order.drain:
-            return True
-        return self._are_all_ended(self._ended)
-
-    def _are_all_ended(self, ended: dict[int, list[bool]]) -> bool:
-        return all(
-            all(own) and not self._plan.operators[source].function.endless
-            for source, own in ended.items()
+        self._request = requests.take()
+        if self._request is not None:
+            self._request.make_staging()
+            if self._request.drain:
+                planner.ended = {
+                    source: [True] * len(splits) for source, splits in planner.ended.items()
+                }
+        self._clocks.add_new_splits(self._sources)
+        lanes = planner.lanes(epoch, reads, self._request, self.is_last_batch)
+        plan = BatchPlan(
+            self._sources.positions(), planner.ended, planner.time_ms, self._request, planner.stops
         )
-
-    def _newly_ended(self, ended: dict[int, list[bool]]) -> bool:
-        for source, flags in ended.items():
-            known = self._ended.get(source, [])
-            if any(flag and known[i : i + 1] != [True] for i, flag in enumerate(flags)):
-                return True
-        return False
-
-    def _pause_s(self, now_ms: int, pause_ms: int) -> float:
-        polls = [e.next_poll_in_ms() for e in self._enumerators.values()]
-        waits = [poll for poll in polls if poll is not None]
-        if self._wakeup_ms is not None:
-            waits.append(max(0, self._wakeup_ms - now_ms))
-        if self.queries.has_states:
-            waits.append(LOOK_EVERY_MS)
-        if self._output_due_ms is not None:
-            waits.append(self._output_due_ms)
-        if pause_ms > 0:
-            waits = [pause_ms]
-        return min(waits) / 1000 if waits else _IDLE_POLL_S
-
-    def _announce_splits(self) -> None:
-        """New splits hold every clock back until they have been read."""
-        for head in self._plan.heads:
-            count = self._enumerators[head.root].split_count()
-            if count < 1:
-                name = self._plan.operators[head.root].name
-                raise ProgramError(f"Source '{name}' has no split; a source has at least one.")
-            for origin in head.origins:
-                channels = self._channels.setdefault(origin, [])
-                channels.extend([(MIN_TIMESTAMP, True)] * (count - len(channels)))
-        for task in self._plan.tasks.values():
-            if task.level > 0:
-                origins = {origin for i in task.inputs for origin in i.origins}
-                known = {origin: list(self._channels[origin]) for origin in sorted(origins)}
-                self._starts[task.id] = self._starts[task.id]._replace(origins=known)
+        self._log.write_plan(epoch, lanes, plan)
+        return lanes
 
     # --- completing ------------------------------------------------------------------------------
 
     def complete(self, epoch: int, rows: list[Row]) -> None:
-        """Take in the messages of a batch that ran, show its output, and make the epoch durable.
+        """Take in the reports of a batch that ran, show its output, and make the epoch durable.
 
-        Steps: 1. collect what tasks and sinks report, 2. advance all clocks, 3. print and collect,
-        4. write the epoch. Two-phase sinks commit after Spark has committed (`commit_output`)."""
-        told = Messages.of(rows)
-        self._saved.update(told.splits)
-        for metrics in told.metrics:
+        Steps: 1. take in what tasks and sinks report, 2. advance all clocks, 3. print and collect, 4. write
+        the epoch. Two-phase sinks commit later (`commit_output`)."""
+        report = BatchReport.of(rows)
+        self._clocks.generators.update(report.generators)
+        for metrics in report.metrics:
             combine(self.metrics, metrics)
-        self._types.take(told.types)
+        self._types.add(report.types)
         checkpoint = self.checkpoints.begin()
-        for state in told.states:
-            checkpoint.add(*state)
-        self._advance_clocks(sorted(told.ends))
-        for task, lists in told.unions.items():
-            self._keep_unions(epoch, task, lists)
-        self._wakeup_ms = min(told.wakeups, default=None)
-        self._prepared = told.prepared
+        for log_size in report.log_sizes:
+            checkpoint.add(log_size)
+        self._clocks.advance(sorted(report.ends), self.metrics)
+        for task, changed in report.unions.items():
+            start = self._clocks.starts[task]
+            self._clocks.set_unions(task, self._log.add_unions(epoch, task, start, changed))
+        self.planner.wakeup_ms = report.wakeup_ms
+        self._prepared = report.prepared
         self._output.show(epoch, rows)
         records = self._statistics.batch_completes(
-            told.works,
-            watermarks_of(self._plan, self._starts, self._channels),
-            checkpoint.state_bytes(),
+            report.works, self._clocks.watermarks(), checkpoint.state_bytes()
         )
-        self.finished = self._all_ended()
-        self._last_epoch = epoch
+        finished = self.is_last_batch
+        self.end = JobEnd.FINISHED if finished else None
+        self._log.newest = epoch
         self.queries.learn()
-        self._completed_ms = self._clock_ms()
-        record = self.checkpoints.complete(
-            epoch, self.planned_time_ms, self._completed_ms, self._order is not None, records
+        self.planner.completed_ms = self._clock_ms()
+        completed = self.checkpoints.complete(
+            epoch,
+            self.planned_time_ms,
+            self.planner.completed_ms,
+            self._request is not None,
+            records,
         )
-        if self._order is not None:
-            self.stopped = self.savepoints.batch_done(
-                self._order, self._job_state(), epoch, told.parts
-            )
-            self._has_savepoint = True
-            self._order = None  # its batch is complete
-        if self._stops_now and self._stops_at_end:
-            self.stopped = True
-        if self._folder is not None:
-            self._folder.write_epoch(
-                epoch,
-                {
-                    "saved": self._saved,
-                    "channels": self._channels,
-                    "starts": {task: tuple(start) for task, start in self._starts.items()},
-                    "wakeup_ms": self._wakeup_ms,
-                    "metrics": self.metrics,
-                    "prepared": told.prepared,
-                    "finished": self.finished,
-                    "checkpoint": record.to_dict(),
-                    "log_bytes": self.checkpoints.log_bytes,
-                    "parts": told.parts,
-                    "statistics": self._statistics.totals(),
-                    "types": self._types.content(),
-                },
-            )
-            self._folder.drop_batches_before(epoch)
-            self._folder.drop_unions()
+        self._end_if_asked(epoch, report)
+        self._log.write(
+            epoch,
+            EpochRecord(
+                self._clocks.generators,
+                self._clocks.channels,
+                self._clocks.starts,
+                self.planner.wakeup_ms,
+                self.metrics,
+                report.prepared,
+                finished,
+                completed,
+                self.checkpoints.log_bytes,
+                report.parts,
+                self._statistics.totals(),
+                self._types.state_types(),
+                self._types.key_types(),
+            ),
+        )
+        self._enter(AttemptPhase.COMPLETE)
 
-    def _keep_unions(self, epoch: int, task: int, changed: dict[int, bytes]) -> None:
-        """In a file, if there is a folder: only who starts anew reads them."""
-        start, known = self._starts[task], self._starts[task].unions
-        if isinstance(known, str):
-            assert self._folder is not None
-            known = self._folder.read_unions(known)
-        unions = known | changed
-        if self._folder is None:
-            self._starts[task] = start._replace(unions=unions)
-        else:
-            path = self._folder.write_unions(epoch, task, unions)
-            self._starts[task] = start._replace(unions=path)
+    def _end_if_asked(self, epoch: int, report: BatchReport) -> None:
+        """Hand the parts of a savepoint on, and stop if the job ends with it, or at the end of the input."""
+        stops = self.planner.stops and self._plan.settings.stop_at_end
+        if self._request is not None:
+            request, self._request = self._request, None
+            if self.savepoints.batch_done(request, self._job_state(), epoch, report.parts):
+                stops = True
+            self._has_savepoint = True
+        if stops and self.end is None:
+            self.end = JobEnd.STOPPED
+
+    def commit_output(self) -> None:
+        """Make the output of the newest complete batch visible. That batch counts by now; doing it again
+        changes nothing."""
+        epoch = self._log.newest
+        self.queries.committed(epoch)
+        self._output.commit(epoch, self._prepared)
+        self._prepared = []
+        self._sources.committed(epoch)
+        self._recover_output(epoch)
+        self.planner.learn()
+        if self.end is not None or self._has_savepoint:
+            self._output.finish(epoch)
+            self._has_savepoint = False
+        self.planner.output_due_ms = self._tick(self._clock_ms())
+        self.savepoints.write_what_is_done()
+        self._enter(AttemptPhase.BETWEEN)
+
+    def _recover_output(self, epoch: int) -> None:
+        """Undo, once, what attempts before this one have left behind after `epoch`."""
+        if not self._has_recovered:
+            self._output.recover(epoch)
+            self._has_recovered = True
+
+    def _tick(self, now_ms: int) -> int | None:
+        return self._output.tick(self._log.newest, now_ms)
 
     def _job_state(self) -> JobState:
-        """As it is between two batches."""
+        """Return what the driver knows of the job, as it is between two batches."""
         return JobState(
-            {source: e.position() for source, e in self._enumerators.items()},
-            dict(self._ended),
-            self._saved,
-            self._channels,
-            self._starts,
+            self._sources.positions(),
+            dict(self.planner.ended),
+            self._clocks.generators,
+            self._clocks.channels,
+            self._clocks.starts,
             self.planned_time_ms,
         )
-
-    def _advance_clocks(self, ends: list[SplitEnd]) -> None:
-        for task, start in self._starts.items():
-            plan = self._plan.tasks[task]
-            self._starts[task] = advance(plan, start, ends)
-            name = self._plan.operators[plan.root].name
-            self.metrics[f"{name}.currentInputWatermark"] = self._starts[task].clock
-        for end in ends:
-            channels = self._channels[end.origin]
-            channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)

@@ -8,26 +8,32 @@
     epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
     unions/T-N          union lists of the subtasks of task T, as batch N left them
     committed, queryable.json, queryable/   for look-ups of queryable state (queryable/files.py)
-    requests/           savepoints that other processes ask for (savepoint_orders.py)
+    requests/           savepoints that other processes ask for (savepoint_requests.py)
     spark/              Spark's own checkpoint of the query (offsets, commits, state)
 
-Every file is written aside, synced and renamed; blobs are as in `core/codec.py`. A batch is
-planned once: if its plan is there, a restart runs exactly that plan again.
+Every file is written aside, synced and renamed; blobs are as in `core/codec.py`. A batch is planned once: if
+its plan is there, a restart runs exactly that plan again.
+
+What a crash can leave: with E the newest epoch, a plan of E + 1 or none, and lanes of it without the plan. A
+plan of E, and every lane of a plan, are always there; a folder without them is refused (`incomplete`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from millpond.common.file_lock import is_held, try_lock
 from millpond.common.paths import local_folder
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.driver.batch_plan import BatchPlan
+from millpond.driver.epoch_record import EpochRecord
 from millpond.engine.exchange.batch import LanePlan
 from millpond.errors import (
     CheckpointInUseError,
@@ -35,6 +41,7 @@ from millpond.errors import (
     IncompatibleCheckpointError,
     SavepointError,
 )
+from millpond.plan.identity import JobIdentity
 
 _LEAST_KEPT = 2  # the newest may have to be run again, from the one before it
 
@@ -78,28 +85,31 @@ class JobFolder:
         os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
         self._lock = lock
 
-    def check_identity(self, identity: dict[str, Any]) -> dict[str, Any]:
+    def check_identity(self, identity: JobIdentity) -> JobIdentity:
         """Write what the job is, or compare it with what is there; return what is there.
 
-        The job's id is not compared: it is taken over from the folder, and so is the savepoint that the job
-        once started from."""
+        The id of the job, and the savepoint that it once started from, are taken over from the folder."""
         path = self.path / "job.blob"
-        stored = self._read(path, BlobKind.BATCH_PLAN)
-        if stored is None:
-            self._write(path, codec.encode(BlobKind.BATCH_PLAN, identity))
+        blob = _read(path)
+        if blob is None:
+            if self.planned_epochs() or self.last_epoch() >= 0:
+                raise self.incomplete("job.blob", "which says what the job is")
+            _write(path, identity.encode())
             return identity
-        for name, value in identity.items():
-            if name not in ("job id", "savepoint") and stored.get(name) != value:
-                raise IncompatibleCheckpointError(
-                    f"The job folder {self.path} was written by another program: its {name} was "
-                    f"{stored.get(name)}, here it is {value}. Run the program that wrote it, or use "
-                    "another job name or folder to start afresh."
-                )
-        return self._with_savepoint(stored, identity.get("savepoint"))
+        stored = JobIdentity.decode(blob, str(path))
+        difference = stored.difference(identity)
+        if difference is not None:
+            name, before, now = difference
+            raise IncompatibleCheckpointError(
+                f"The job folder {self.path} was written by another program: its {name} was {before}, here "
+                f"it is {now}. Run the program that wrote it, or use another job name or folder to start "
+                "afresh."
+            )
+        return self._with_savepoint(stored, identity.savepoint)
 
-    def _with_savepoint(self, stored: dict[str, Any], savepoint: str | None) -> dict[str, Any]:
-        """What is stored, with the savepoint that the job starts from."""
-        if savepoint is None or savepoint == stored.get("savepoint"):
+    def _with_savepoint(self, stored: JobIdentity, savepoint: str | None) -> JobIdentity:
+        """Note the savepoint that the job starts from, if it has not begun yet."""
+        if savepoint is None or savepoint == stored.savepoint:
             return stored
         if self.planned_epochs() or self.last_epoch() >= 0:
             raise SavepointError(
@@ -107,29 +117,48 @@ class JobFolder:
                 f"the savepoint {savepoint}. Leave the savepoint out to go on with that job, or use "
                 "another job name or folder."
             )
-        stored = {**stored, "savepoint": savepoint}
-        self._write(self.path / "job.blob", codec.encode(BlobKind.BATCH_PLAN, stored))
+        stored = replace(stored, savepoint=savepoint)
+        _write(self.path / "job.blob", stored.encode())
         return stored
+
+    def incomplete(self, lacking: str, use: str) -> IncompatibleCheckpointError:
+        """Return the error for a file that no crash can have taken. `use` says what the file is for."""
+        return IncompatibleCheckpointError(
+            f"The job folder {self.path} lacks {lacking}, {use}. Somebody has removed it: restore the whole "
+            "folder from a copy, or start the job in another folder, from a savepoint if there is one."
+        )
 
     @property
     def run_file(self) -> Path:
         return self.path / "run"
 
     def start_run(self) -> int:
-        """Begin the next run of the job; its number is higher than that of any run before."""
-        try:
-            generation = int(self.run_file.read_text().split()[0]) + 1
-        except FileNotFoundError:
-            generation = 1
-        self._write(self.run_file, f"{generation} running".encode())
+        """Begin the next run of the job, and return its generation: higher than that of any run before."""
+        generation = self._last_generation() + 1
+        _write(self.run_file, f"{generation} running".encode())
         self.generation = generation
         return generation
 
     def end_run(self) -> None:
         """Tell the slots, wherever they are, that they are no longer needed."""
-        if self.run_file.exists():
-            generation = self.run_file.read_text().split()[0]
-            self._write(self.run_file, f"{generation} ended".encode())
+        with contextlib.suppress(CorruptDataError):  # start_run has said so
+            generation = self._last_generation()
+            if generation > 0:
+                _write(self.run_file, f"{generation} ended".encode())
+
+    def _last_generation(self) -> int:
+        """0 if there was no run yet."""
+        try:
+            text = self.run_file.read_text()
+        except FileNotFoundError:
+            return 0
+        found = re.fullmatch(r"(\d+) (running|ended)", text)
+        if found is None:
+            raise CorruptDataError(
+                f"{self.run_file}: '{text[:40]}' is not the number of a run and its state. If no process of "
+                "the job runs any more, remove the file."
+            )
+        return int(found.group(1))
 
     @property
     def spark_checkpoint(self) -> Path:
@@ -138,14 +167,26 @@ class JobFolder:
     def lane_path(self, epoch: int, lane: int) -> Path:
         return self.path / "plans" / f"{epoch}-{lane}.lane"
 
-    def write_plan(self, epoch: int, lanes: list[LanePlan], content: dict[str, Any]) -> None:
+    def write_plan(self, epoch: int, lanes: list[LanePlan], plan: BatchPlan) -> None:
+        """Make a batch durable, the lanes first: where there is a plan, there are its lanes."""
         for lane in lanes:
-            self._write(self.lane_path(epoch, lane.lane), lane.encode())
-        blob = codec.encode(BlobKind.BATCH_PLAN, content)
-        self._write(self.path / "plans" / f"{epoch}.plan", blob)
+            _write(self.lane_path(epoch, lane.lane), lane.encode())
+        _write(self._plan_path(epoch), plan.encode())
 
-    def read_plan(self, epoch: int) -> dict[str, Any] | None:
-        return self._read(self.path / "plans" / f"{epoch}.plan", BlobKind.BATCH_PLAN)
+    def read_plan(self, epoch: int) -> BatchPlan | None:
+        path = self._plan_path(epoch)
+        blob = _read(path)
+        return None if blob is None else BatchPlan.decode(blob, str(path))
+
+    def _plan_path(self, epoch: int) -> Path:
+        return self.path / "plans" / f"{epoch}.plan"
+
+    def check_lanes(self, epoch: int, lanes: int) -> None:
+        """Raise if a lane of a planned batch is not there."""
+        for lane in range(lanes):
+            path = self.lane_path(epoch, lane)
+            if not path.exists():
+                raise self.incomplete(f"plans/{path.name}", f"which says what batch {epoch} reads")
 
     def planned_epochs(self) -> list[int]:
         """Batches whose plans are still there."""
@@ -155,12 +196,16 @@ class JobFolder:
         """True if batch 0 can never run again: Spark has committed it before another one is planned."""
         return max([*self.planned_epochs(), self.last_epoch()]) > 0
 
-    def write_epoch(self, epoch: int, content: dict[str, Any]) -> None:
-        blob = codec.encode(BlobKind.EPOCH, content)
-        self._write(self.path / "epochs" / f"{epoch}.epoch", blob)
+    def write_epoch(self, epoch: int, record: EpochRecord) -> None:
+        _write(self._epoch_path(epoch), record.encode())
 
-    def read_epoch(self, epoch: int) -> dict[str, Any] | None:
-        return self._read(self.path / "epochs" / f"{epoch}.epoch", BlobKind.EPOCH)
+    def read_epoch(self, epoch: int) -> EpochRecord | None:
+        path = self._epoch_path(epoch)
+        blob = _read(path)
+        return None if blob is None else EpochRecord.decode(blob, str(path))
+
+    def _epoch_path(self, epoch: int) -> Path:
+        return self.path / "epochs" / f"{epoch}.epoch"
 
     def last_epoch(self) -> int:
         """The newest batch that left something behind; -1 if none."""
@@ -178,7 +223,7 @@ class JobFolder:
         """Union lists of a task's subtasks; returns the path."""
         (self.path / "unions").mkdir(exist_ok=True, mode=0o700)
         path = self.path / "unions" / f"{task}-{epoch}"
-        self._write(path, codec.encode(BlobKind.UNIONS, unions))
+        _write(path, codec.encode(BlobKind.UNIONS, unions))
         return str(path)
 
     def unions_path(self, path: str) -> str:
@@ -186,15 +231,18 @@ class JobFolder:
         return str(self.path / "unions" / Path(path).name)
 
     def read_unions(self, path: str) -> dict[int, bytes]:
-        unions: Any = self._read(Path(path), BlobKind.UNIONS) or {}
-        return unions  # type: ignore[no-any-return]
+        blob = _read(Path(path))
+        if blob is None:
+            raise self.incomplete(f"unions/{Path(path).name}", "the union lists of a task")
+        unions: dict[int, bytes] = codec.decode(BlobKind.UNIONS, blob, path)
+        return unions
 
     def drop_unions(self) -> None:
         """Forget those that no batch which may run again needs: there are newer ones from before it."""
         oldest = min((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=0)
         files = [tuple(map(int, p.name.split("-"))) for p in (self.path / "unions").glob("[0-9]*")]
         for task, epoch in files:
-            if any(own == task and epoch < newer <= oldest for own, newer in files):
+            if any(other == task and epoch < newer <= oldest for other, newer in files):
                 (self.path / "unions" / f"{task}-{epoch}").unlink(missing_ok=True)
 
     def close(self, delete: bool) -> None:
@@ -205,31 +253,28 @@ class JobFolder:
             os.close(self._lock)
             self._lock = None
 
-    @staticmethod
-    def _write(path: Path, data: bytes) -> None:
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the rename, too, must survive a power failure
-        finally:
-            os.close(folder)
 
-    @staticmethod
-    def _read(path: Path, kind: BlobKind) -> dict[str, Any] | None:
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            return None
-        content = codec.decode(kind, data, str(path))
-        if not isinstance(content, dict):
-            raise CorruptDataError(f"{path}: unexpected content.")
-        return content
+def _write(path: Path, data: bytes) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(aside, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the rename, too, must survive a power failure
+    finally:
+        os.close(folder)
+
+
+def _read(path: Path) -> bytes | None:
+    """None if there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def is_locked(checkpoint_dir: Path, job_name: str) -> bool:

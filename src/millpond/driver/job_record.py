@@ -11,6 +11,7 @@ from millpond.driver.checkpoint_history import CheckpointHistory
 from millpond.driver.statistics import JobStatistics
 from millpond.plan.physical import JobPlan
 from millpond.plan.vertices import vertices_of
+from millpond.queryable.desk import KnownStates
 
 _SAVEPOINTS = 20
 
@@ -26,6 +27,7 @@ class JobRecord:
         self.vertices = vertices_of(plan)
         self.statistics = JobStatistics(self.vertices, clock_ms)
         self.checkpoints = CheckpointHistory()
+        self.queryable = KnownStates()
         self._savepoints: deque[dict[str, Any]] = deque(maxlen=_SAVEPOINTS)
 
     def savepoint_is_there(self, path: str, created_ms: int, duration_ms: int) -> None:

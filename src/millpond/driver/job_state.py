@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.engine.exchange.frames import Start
+from millpond.engine.exchange.controls import Start
+from millpond.engine.exchange.reports import Generators, Split
 from millpond.engine.host import origins_of
 from millpond.plan.physical import JobPlan
 
@@ -16,12 +17,11 @@ Channels = list[tuple[int, bool]]
 
 @dataclass
 class JobState:
-    """`positions`, `ended`: of sources. `saved`: (source, split) -> operator -> its watermark generator.
-    `channels`: origin -> (watermark, active) of each split. `starts`: the clock of each task."""
+    """Fields mean what they mean in BatchPlan and EpochRecord."""
 
     positions: dict[int, Any] = field(default_factory=dict)
     ended: dict[int, list[bool]] = field(default_factory=dict)
-    saved: dict[tuple[int, int], dict[int, Any]] = field(default_factory=dict)
+    generators: dict[Split, Generators] = field(default_factory=dict)
     channels: dict[int, Channels] = field(default_factory=dict)
     starts: dict[int, Start] = field(default_factory=dict)
     time_ms: int = 0
@@ -51,7 +51,7 @@ class JobState:
                     "ended": self.ended.get(source, []),
                     "saved": {
                         split: {uid[own]: state for own, state in states.items()}
-                        for (of, split), states in self.saved.items()
+                        for (of, split), states in self.generators.items()
                         if of == source
                     },
                 }
@@ -78,7 +78,7 @@ class JobState:
             state.positions[own] = source["position"]
             state.ended[own] = list(source["ended"])
             for split, states in source["saved"].items():
-                state.saved[own, split] = {
+                state.generators[own, split] = {
                     by_uid[of]: saved for of, saved in states.items() if of in by_uid
                 }
         for uid, channels in content["channels"].items():
@@ -99,7 +99,7 @@ def watermarks_of(
 ) -> dict[int, int | None]:
     """Of each task: its clock; of a head: how far the slowest active split of its assigner has come."""
     found = {task: start.clock for task, start in starts.items()}
-    for head in plan.heads:
+    for head in plan.source_tasks:
         found[head.id] = max(_slowest(channels[origin]) for origin in head.origins)
     return {task: None if at == MIN_TIMESTAMP else at for task, at in found.items()}
 

@@ -15,6 +15,7 @@ from millpond.core.labels import split_label
 from millpond.datastream.connectors.base import Epoch
 from millpond.datastream.stream_graph import SinkKind
 from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge
+from millpond.engine.exchange.reports import Prepared
 from millpond.engine.operators.operators import user_error
 from millpond.errors import MillpondError
 from millpond.plan.physical import JobPlan, SinkPlan
@@ -30,6 +31,10 @@ class OutputDelivery:
         self._plan = plan
         self._collect = collect
         self._shown_epoch = -1
+
+    def begin_attempt(self, plan: JobPlan) -> None:
+        """Go on with the plan of another attempt."""
+        self._plan = plan
 
     def show(self, epoch: int, rows: list[Row]) -> None:
         """Print and collect."""
@@ -48,12 +53,12 @@ class OutputDelivery:
             elif sink.kind is SinkKind.COLLECT and self._collect is not None:
                 self._collect([value for _, value in _values(own)])
 
-    def commit(self, epoch: int, prepared: list[tuple[int, int, Any]]) -> None:
+    def commit(self, epoch: int, prepared: list[Prepared]) -> None:
         """Commit what two-phase sinks prepared."""
         for sink in self._plan.sinks.values():
-            messages = [message for sink_id, _, message in prepared if sink_id == sink.id]
+            messages = [own.message for own in prepared if own.sink == sink.id]
             if sink.kind is SinkKind.TWO_PHASE and messages:
-                own = Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+                own = Epoch(epoch, self._plan.start.job_id, sink.uid)
                 fault_points.reach("driver before output")
                 _call(sink, sink.function.commit, f"committing epoch {epoch}", own, messages)
                 fault_points.reach("driver after output")
@@ -80,7 +85,7 @@ class OutputDelivery:
     def _two_phase(self, epoch: int) -> Iterator[tuple[SinkPlan, Epoch]]:
         for sink in self._plan.sinks.values():
             if sink.kind is SinkKind.TWO_PHASE:
-                yield sink, Epoch(epoch, self._plan.settings["job_id"], sink.uid)
+                yield sink, Epoch(epoch, self._plan.start.job_id, sink.uid)
 
     def close(self) -> None:
         """At the end of an attempt. What goes wrong now changes nothing."""

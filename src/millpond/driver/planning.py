@@ -10,6 +10,7 @@ from millpond.datastream.connectors.base import TwoPhaseSink
 from millpond.datastream.stream_graph import OperatorKind, StreamGraph
 from millpond.errors import ProgramError
 from millpond.plan.physical import JobPlan, build_plan
+from millpond.plan.settings import JobSettings, JobStart
 from millpond.plan.validate import validate
 from millpond.savepoint.restore import check_fit, open_savepoint, saved_maxima, saved_types
 from millpond.state.backends import backend_settings
@@ -34,35 +35,41 @@ def plan_job(
         graph,
         job_name or DEFAULT_JOB_NAME,
         parallelism,
+        _settings(configuration, parallelism),
+        JobStart(
+            str(_job_id(configuration)),
+            None if savepoint is None else str(savepoint.path),
+            {} if savepoint is None else saved_types(savepoint),
+        ),
         max_parallelism,
         _is_batch(graph, configuration),
         None if savepoint is None else saved_maxima(savepoint),
     )
     plan.job_parameters = config.get_global_job_parameters()
-    plan.settings = {
-        "frame_records": options.FRAME_RECORDS.read(configuration),
-        "max_batch_records": options.MAX_BATCH_RECORDS.read(configuration),
-        "target_batch_ms": options.TARGET_BATCH_MS.read(configuration),
-        "target_latency_ms": options.TARGET_LATENCY.read_ms_if_set(configuration),
-        "trigger_interval_ms": options.TRIGGER_INTERVAL_MS.read(configuration),
-        "lanes": parallelism,
-        "job_id": str(_job_id(configuration)),
-        "checkpoint_timeout_ms": options.CHECKPOINT_TIMEOUT_MS.read(configuration),
-        "stop_at_end": options.STOP_AT_END.read(configuration),
-        "advance_at_end": options.ADVANCE_AT_END.read(configuration),
-        "tolerated_timeouts": options.TOLERATED_TIMEOUTS.read(configuration),
-        "min_pause_ms": options.MIN_PAUSE_MS.read(configuration),
-        "state_backend": backend_settings(configuration),
-        "savepoint_dir": options.SAVEPOINT_DIR.read(configuration),
-    }
     if savepoint is not None:
         check_fit(plan, savepoint, options.ALLOW_NON_RESTORED.read(configuration))
-        plan.settings["savepoint"] = str(savepoint.path)
-        plan.settings["stored_types"] = saved_types(savepoint)
     for sink in plan.sinks.values():
         if isinstance(sink.function, TwoPhaseSink):
             sink.function.validate()
     return plan
+
+
+def _settings(configuration: Configuration, parallelism: int) -> JobSettings:
+    return JobSettings(
+        lanes=parallelism,
+        frame_records=options.FRAME_RECORDS.read(configuration),
+        max_batch_records=options.MAX_BATCH_RECORDS.read(configuration),
+        target_batch_ms=options.TARGET_BATCH_MS.read(configuration),
+        target_latency_ms=options.TARGET_LATENCY.read_ms_if_set(configuration),
+        trigger_interval_ms=options.TRIGGER_INTERVAL_MS.read(configuration),
+        min_pause_ms=options.MIN_PAUSE_MS.read(configuration),
+        checkpoint_timeout_ms=options.CHECKPOINT_TIMEOUT_MS.read(configuration),
+        tolerated_timeouts=options.TOLERATED_TIMEOUTS.read(configuration),
+        stop_at_end=options.STOP_AT_END.read(configuration),
+        advance_at_end=options.ADVANCE_AT_END.read(configuration),
+        state_backend=backend_settings(configuration),
+        savepoint_dir=options.SAVEPOINT_DIR.read(configuration),
+    )
 
 
 def _job_id(configuration: Configuration) -> JobID:

@@ -75,7 +75,7 @@ def build_report(
     host = socket.gethostname()
     return {
         "format": FORMAT,
-        "jid": plan.settings["job_id"],
+        "jid": plan.start.job_id,
         "name": plan.name,
         "state": life.status.name,
         "job-type": "BATCH" if plan.batch_mode else "STREAMING",
@@ -108,9 +108,9 @@ def build_report(
             for failure in life.failures
         ],
         "metrics": flat_metrics(metrics) | _job_metrics(life, checkpoints, now_ms),
-        "flow": _flow(view, plan.settings["target_latency_ms"]),
+        "flow": _flow(view, plan.settings.target_latency_ms),
         "executors": executors,
-        "queryable": states_of(plan, operator_id),
+        "queryable": states_of(record.queryable, operator_id),
     }
 
 

@@ -22,7 +22,7 @@ from millpond.driver.checkpoint_history import CheckpointHistory
 from millpond.driver.job_life import JobLife
 from millpond.driver.job_record import JobRecord
 from millpond.driver.report import JobFacts, build_report
-from millpond.driver.savepoint_desk import SavepointDesk
+from millpond.driver.savepoints import Savepoints
 from millpond.errors import (
     CheckpointError,
     CheckpointTimeoutError,
@@ -49,13 +49,17 @@ class Executor(Protocol):
 
     def metrics(self) -> dict[str, Any]: ...
 
-    def savepoints(self) -> SavepointDesk: ...
+    def savepoints(self) -> Savepoints: ...
 
     def checkpoints(self) -> CheckpointHistory: ...
 
 
 class ExecutorFactory(Protocol):
     """Makes the attempts at one job and keeps what outlives them."""
+
+    @property
+    def plan(self) -> JobPlan:
+        """The plan of the newest attempt. A job that goes on in its folder has the id it has there."""
 
     @property
     def record(self) -> JobRecord: ...
@@ -109,7 +113,7 @@ class RunningJob(JobClient):
 
     def _run(self) -> None:
         failures_ms: list[int] = []
-        timeouts = _Timeouts(self._plan.settings["tolerated_timeouts"])
+        timeouts = _Timeouts(self._plan.settings.tolerated_timeouts)
         for attempt in itertools.count():
             try:
                 self._attempt(attempt)
@@ -187,7 +191,7 @@ class RunningJob(JobClient):
 
     def get_job_id(self) -> JobID:
         """A job that goes on in its folder keeps the id it had, once it runs."""
-        return JobID(self._plan.settings["job_id"])
+        return JobID(self._executors.plan.start.job_id)
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
         return CompletableFuture.completed(self._life.status)
@@ -239,7 +243,7 @@ class RunningJob(JobClient):
         with self._lock:
             life, executor = self._life.copy(), self._executor
         return build_report(
-            self._plan,
+            self._executors.plan,
             self._facts,
             life,
             self._executors.record,

@@ -13,10 +13,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millpond.driver.fading import FadingGroups, FadingKeys
-from millpond.engine.work_meter import WorkCounts
+from millpond.engine.exchange.reports import WorkCounts
 from millpond.plan.vertices import Vertex
 
 _WINDOW_MS = 10_000.0
@@ -24,6 +24,9 @@ _GROWTH_WINDOW_MS = 60_000.0
 _LATENCIES = 100
 _HOTTEST = 10
 _ALMOST_FULL = 0.9
+
+Totals = dict[int, tuple[list[tuple[int, ...]], float, float]]
+"""number of a vertex -> (counts of its subtasks, idle ms, back-pressured ms)"""
 
 
 @dataclass
@@ -287,29 +290,29 @@ class JobStatistics:
 
     # --- at rest ---------------------------------------------------------------------------------
 
-    def totals(self) -> dict[int, dict[str, Any]]:
+    def totals(self) -> Totals:
         """Plain containers, for `restore`. By the number of the vertex, which is the same in every run of a
         job."""
         with self._lock:
             return {
-                number: {
-                    "counts": [tuple(vars(counts).values()) for counts in own.counts],
-                    "idle_ms": own.idle_ms,
-                    "backpressured_ms": own.backpressured_ms,
-                }
+                number: (
+                    [tuple(vars(counts).values()) for counts in own.counts],
+                    own.idle_ms,
+                    own.backpressured_ms,
+                )
                 for number, own in self._of.items()
             }
 
-    def restore(self, totals: dict[int, dict[str, Any]]) -> None:
+    def restore(self, totals: Totals) -> None:
         """Go back to where the totals were; what is not in there begins at 0."""
         with self._lock:
             for number, own in self._of.items():
-                known = totals.get(number, {})
-                counts = [Counts(*numbers) for numbers in known.get("counts", ())]
+                numbers_of_subtasks, idle_ms, backpressured_ms = totals.get(number, ([], 0.0, 0.0))
+                counts = [Counts(*numbers) for numbers in numbers_of_subtasks]
                 missing = len(own.counts) - len(counts)
                 own.counts = (counts + [Counts() for _ in range(missing)])[: len(own.counts)]
-                own.idle_ms = known.get("idle_ms", 0.0)
-                own.backpressured_ms = known.get("backpressured_ms", 0.0)
+                own.idle_ms = idle_ms
+                own.backpressured_ms = backpressured_ms
 
     # --- asked by anybody ------------------------------------------------------------------------
 

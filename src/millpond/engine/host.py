@@ -26,20 +26,16 @@ from millpond.datastream.state_backend import KeyGroupStorage
 from millpond.datastream.stream_graph import ExchangeKind, OperatorKind
 from millpond.engine.chain import OperatorChain
 from millpond.engine.exchange.batch import LanePlan, SplitPlan
-from millpond.engine.exchange.field_keys import keys_in
-from millpond.engine.exchange.frames import (
+from millpond.engine.exchange.controls import (
     Control,
-    Frame,
-    Part,
-    Row,
     SplitEnd,
     decode_control,
-    decode_frame,
     encode_control,
     join_controls,
-    merge,
-    meta_row,
 )
+from millpond.engine.exchange.field_keys import keys_in
+from millpond.engine.exchange.frames import Frame, Producer, Row, decode_frame, merge
+from millpond.engine.exchange.reports import LogSize, Report, UnionLists
 from millpond.engine.exchange.router import Router, derives_keys
 from millpond.engine.operators.broadcast import BroadcastProcessOperator
 from millpond.engine.operators.operators import user_error
@@ -58,7 +54,7 @@ from millpond.state.change_log import CachedState, LogStore
 from millpond.state.key_check import check_keys, key_schema
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.timers import earliest
-from millpond.state.type_check import StoredTypes, check_types, declared_types
+from millpond.state.type_check import check_types, declared_types
 
 _MAX_WAITING = 50_000
 _MAX_WAITING_QUERYABLE = 500_000
@@ -82,14 +78,12 @@ class JobHost:
         self._meter = WorkMeter(surroundings or Surroundings())
         self._attempt = attempt
         self.plan: JobPlan = codec.loads(blob)
-        self._opened = OpenBackend(
-            self.plan.settings["state_backend"], state_folder, memory_limit_mb
-        )
+        self._opened = OpenBackend(self.plan.settings.state_backend, state_folder, memory_limit_mb)
         self._backend = self._opened.backend
         self._views = views or StateViews()
         self._views.fit_to(self._backend)
         self._waiting = 0  # changes in memory of all key groups, see _keep
-        self._frame_records: int = self.plan.settings["frame_records"]
+        self._frame_records = self.plan.settings.frame_records
         self._tasks: dict[tuple[int, int], AnyTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
         self.in_last_batch = False
@@ -124,7 +118,7 @@ class JobHost:
         """Once: open what has state from before, and see whether it fits, before anything is read."""
         if self._is_checked:
             return
-        stored: StoredTypes = self.plan.settings.get("stored_types") or {}
+        stored = self.plan.start.stored_types
         for plan in self.plan.tasks.values():
             types = stored.get(self.plan.operators[plan.root].uid)
             if types is not None and plan.level > 0:
@@ -137,7 +131,7 @@ class JobHost:
     ) -> Iterator[Row]:
         chain, router = task.chain, task.chain.router
         work = self._meter.begin(chain.task.id, chain.subtask)
-        router.begin(Part(chain.task.root, split.split), chain.subtask)
+        router.begin(Producer(chain.task.root, split.split), chain.subtask)
         now_ms = batch.processing_time_ms
         chain.clock.watermark = MIN_TIMESTAMP
         chain.clock.processing_time_ms = now_ms
@@ -174,15 +168,15 @@ class JobHost:
             for operator in chain.watermark_operators()
             if not split.ended or (source.endless and operator.strategy.goes_on_when_idle)
         ]
-        meta = {
-            "ends": [tuple(end) for end in own_ends],
-            "splits": {(split.source, split.split): saved},
-            "wakeup_ms": earliest(*idle_times),
-            "metrics": chain.metrics.take(),
-        }
+        report = Report(
+            ends=own_ends,
+            generators={(split.source, split.split): saved},
+            wakeup_ms=earliest(*idle_times),
+            metrics=chain.metrics.take(),
+        )
         work.records_in = count
-        work.end(router, meta)
-        yield meta_row(meta, _DRIVER_LABEL)
+        work.end(router, report)
+        yield report.to_row(_DRIVER_LABEL)
 
     @staticmethod
     def _read(
@@ -264,9 +258,9 @@ class JobHost:
             task.chain.listeners.batch_begins(control.epoch, number)
             with _reset_on_failure(task):
                 empty = KeyGroupState(number)
-                rows, meta = self._run_task(task, empty, number, frames, control, work)
-                work.end(task.chain.router, meta)
-                return [*rows, meta_row(meta, _DRIVER_LABEL)] if meta else rows
+                rows, report = self._run_task(task, empty, number, frames, control, work)
+                work.end(task.chain.router, report)
+                return [*rows, report.to_row(_DRIVER_LABEL)] if report else rows
         root = task.chain.root
         where = f"{_where(task.chain)}, key group {number}"
         self._views.begin(plan.id, number, control.epoch)
@@ -287,24 +281,25 @@ class JobHost:
         if cached is None:
             check_keys(state, plan)
         with self._reset_on_failure(task):
-            rows, meta = self._run_task(task, state, number, frames, control, work)
+            rows, report = self._run_task(task, state, number, frames, control, work)
         if plan.id not in self._reported:
             self._reported.add(plan.id)
-            meta["types"] = {root.plan.uid: declared_types(task.chain.declared_states())}
+            report.types = {root.plan.uid: declared_types(task.chain.declared_states())}
         if control.savepoint is not None:
             state.clean_all()  # before the log is written, so that memory and log stay the same
         written = changelog.append(store, state, head, self._backend.keeps_log)
         if written.head is not head:
-            meta["state"] = (plan.id, number, written.head.written_bytes, written.head.bytes)
+            head = written.head
+            report.log_size = LogSize(plan.id, number, head.written_bytes, head.bytes)
         if control.savepoint is not None:
             fault_points.reach("slot before part")
             key = key_schema(self.plan, plan)
-            meta["part"] = write_part(control.savepoint, plan.root, number, state, key)
+            report.part = write_part(control.savepoint, plan.root, number, state, key)
         self._views.finished(plan.id, number, control.epoch, task.chain.clock.watermark)
         self._keep(plan.id, number, written)
-        work.end(task.chain.router, meta)
-        if meta:
-            rows.append(meta_row(meta, _DRIVER_LABEL))
+        work.end(task.chain.router, report)
+        if report:
+            rows.append(report.to_row(_DRIVER_LABEL))
         return rows
 
     def _storage(self, plan: TaskPlan, number: int) -> KeyGroupStorage:
@@ -331,7 +326,7 @@ class JobHost:
 
     @cached_property
     def _savepoint(self) -> SavepointReader | None:
-        savepoint = self.plan.settings.get("savepoint")
+        savepoint = self.plan.start.savepoint
         return None if savepoint is None else SavepointReader(savepoint)
 
     def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
@@ -358,7 +353,7 @@ class JobHost:
         frames: list[Frame],
         control: Control,
         work: Pass,
-    ) -> tuple[list[Row], dict[str, Any]]:
+    ) -> tuple[list[Row], Report]:
         """What goes on to other tasks, and what the driver is to know."""
         assert control.start is not None
         chain, plan = task.chain, task.chain.task
@@ -366,7 +361,7 @@ class JobHost:
         start_clock = control.start.clock
         end_clock = advance(plan, control.start, control.ends).clock
         now_ms = control.processing_time_ms
-        router.begin(Part(-1, number), chain.subtask)
+        router.begin(Producer(-1, number), chain.subtask)
         task.bind(state, start_clock, now_ms)
         self._views.loaded(plan.id, number, state, control.epoch, start_clock)
         chain.clock.epoch = control.epoch
@@ -393,18 +388,14 @@ class JobHost:
         chain.operator_state.end(control.epoch, now_ms)
         ended = end_clock == MAX_TIMESTAMP
         rows = router.take_rows()
-        meta: dict[str, Any] = {}
-        rows.extend(self._suspend_watermarks(chain, state, number, control, ended, meta))
-        wakeup_ms = earliest(state.processing_timers.next_time_ms(), meta.pop("wakeup_ms", None))
-        metrics = chain.metrics.take()
+        report = Report(metrics=chain.metrics.take())
+        rows.extend(self._suspend_watermarks(chain, state, number, control, ended, report))
+        timer_ms = state.processing_timers.next_time_ms()
+        report.wakeup_ms = None if ended else earliest(timer_ms, report.wakeup_ms)
         unions = chain.operator_state.changed_unions()
         if unions is not None:
-            meta["unions"] = (plan.id, number, unions)
-        if wakeup_ms is not None and not ended:
-            meta["wakeup_ms"] = wakeup_ms
-        if metrics:
-            meta["metrics"] = metrics
-        return rows, meta
+            report.unions = UnionLists(plan.id, number, unions)
+        return rows, report
 
     def _keyed_count(self, frames: list[Frame]) -> int:
         """How many records came by their key; the others are broadcast."""
@@ -427,7 +418,7 @@ class JobHost:
         number: int,
         control: Control,
         ended: bool,
-        meta: dict[str, Any],
+        report: Report,
     ) -> Iterator[Row]:
         """A watermark assigner behind an exchange tells its listeners how far it has come."""
         root = chain.root
@@ -438,8 +429,8 @@ class JobHost:
         watermark = MIN_TIMESTAMP if self.plan.batch_mode else root.watermark
         watermark = MAX_TIMESTAMP if ended else watermark
         end = SplitEnd(root.plan.id, number, watermark, root.is_active(now_ms))
-        meta["ends"] = [tuple(end)]
-        meta["wakeup_ms"] = root.idle_at_ms(now_ms)
+        report.ends = [end]
+        report.wakeup_ms = root.idle_at_ms(now_ms)
         state.table(_WATERMARK_STATE, StateKind.VALUE).set(0, codec.freeze(root.suspend(now_ms)))
         for listener in self.plan.listeners(root.plan.id):
             yield from self._to_all_labels(

@@ -7,6 +7,9 @@ from typing import Any
 
 from millpond.metrics.metricbase import Counter, Distribution, Meter, MetricGroup
 
+MetricChanges = dict[str, tuple[str, Any]]
+"""full name -> (kind, change): ("sum", n), ("gauge", value) or ("distribution", (count, sum, min, max))"""
+
 
 class _Count(Counter, Meter):
     def __init__(self) -> None:
@@ -56,9 +59,9 @@ class TaskMetrics:
         for distribution, length in distributions:
             del distribution.values[length:]
 
-    def take(self) -> dict[str, tuple[str, Any]]:
+    def take(self) -> MetricChanges:
         """name -> (kind, value) of everything that changed since the last call."""
-        taken: dict[str, tuple[str, Any]] = {}
+        taken: MetricChanges = {}
         for name, count in self.counts.items():
             if count.unsent:
                 taken[name] = ("sum", count.unsent)
@@ -98,7 +101,7 @@ class TaskMetricGroup(MetricGroup):
         return self._metrics.distributions.setdefault(f"{self._prefix}.{name}", _Distribution())
 
 
-def combine(totals: dict[str, Any], taken: dict[str, tuple[str, Any]]) -> None:
+def combine(totals: dict[str, Any], taken: MetricChanges) -> None:
     """Add what one task sent to the job's totals."""
     for name, (kind, value) in taken.items():
         if kind == "sum":

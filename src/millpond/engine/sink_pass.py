@@ -16,7 +16,8 @@ from millpond.datastream.connectors.base import Epoch, SinkWriter, TwoPhaseSink
 from millpond.datastream.functions import Function, SinkContext
 from millpond.datastream.stream_graph import ExchangeKind, OperatorKind, SinkKind
 from millpond.engine.context import TaskClock, TaskRuntimeContext
-from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge, meta_row
+from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge
+from millpond.engine.exchange.reports import Prepared, Report
 from millpond.engine.metric_group import TaskMetrics
 from millpond.engine.operators.operators import user_error
 from millpond.engine.work_meter import Surroundings, WorkMeter
@@ -95,17 +96,17 @@ class SinkHost:
         context = _Context(epoch, processing_time_ms)
         writers: list[SinkWriter] = []
         try:
-            for (sink_id, own_subtask), own in sorted(frames.items()):
+            for (sink_id, own_subtask), sink_frames in sorted(frames.items()):
                 sink, metrics = self._open(sink_id, own_subtask)
                 since_ns = self._meter.clock_ns()
-                message = self._write(sink, own_subtask, own, context, writers)
+                message = self._write(sink, own_subtask, sink_frames, context, writers)
                 self._meter.add_time(sink_id, own_subtask, self._meter.clock_ns() - since_ns)
-                meta: dict[str, Any] = {"prepared": [(sink_id, own_subtask, message)]}
-                meta["work"] = self._meter.sink_work(sink_id, own_subtask)
-                taken = metrics.take()
-                if taken:
-                    meta["metrics"] = taken
-                passed.append(meta_row(meta, 0))
+                report = Report(
+                    prepared=Prepared(sink_id, own_subtask, message),
+                    metrics=metrics.take(),
+                    work=self._meter.sink_work(sink_id, own_subtask),
+                )
+                passed.append(report.to_row(0))
         except BaseException:
             for writer in writers:
                 with suppress(Exception):  # what went wrong first is what counts
@@ -124,7 +125,7 @@ class SinkHost:
         writer = value = None
         try:
             if isinstance(sink.function, TwoPhaseSink):
-                epoch = Epoch(context.epoch(), self.plan.settings["job_id"], sink.uid)
+                epoch = Epoch(context.epoch(), self.plan.start.job_id, sink.uid)
                 writer = sink.function.create_writer(subtask, epoch)
                 writers.append(writer)
             write = writer.write if writer is not None else sink.function.invoke

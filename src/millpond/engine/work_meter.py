@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from itertools import cycle
 from operator import itemgetter
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
 from millpond.core.codec import Frozen, thaw
+from millpond.engine.exchange.reports import Report, WorkCounts
 
 if TYPE_CHECKING:
     from millpond.engine.exchange.router import Router
@@ -47,25 +48,6 @@ class Surroundings:
     machine: str = ""
 
 
-class WorkCounts(NamedTuple):
-    """One pass over a split, a label, or a sink's records. `task` is the id of the task, or of the sink.
-    `keyed`: (key group, records with a key in it). `to_sinks`: (sink, its subtask, records, bytes).
-    `busy_ns` may have time of earlier passes of the same subtask that had nothing else to tell."""
-
-    task: int
-    subtask: int
-    records_in: int = 0
-    records_out: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    busy_ns: int = 0
-    keyed: tuple[int, int] | None = None
-    hottest: tuple[tuple[str, int], ...] = ()
-    to_sinks: tuple[tuple[int, int, int, int], ...] = ()
-    memory_share: float = 0.0
-    machine: str = ""
-
-
 class WorkMeter:
     """One for each host."""
 
@@ -86,9 +68,9 @@ class WorkMeter:
         """What was not told yet."""
         return self._untold_ns.pop((task, subtask), 0)
 
-    def sink_work(self, sink: int, subtask: int) -> tuple[Any, ...]:
+    def sink_work(self, sink: int, subtask: int) -> WorkCounts:
         """The time a sink took; its records are counted where they come from."""
-        return tuple(WorkCounts(sink, subtask, busy_ns=self.take_time(sink, subtask)))
+        return WorkCounts(sink, subtask, busy_ns=self.take_time(sink, subtask))
 
 
 class Pass:
@@ -122,27 +104,25 @@ class Pass:
         if is_due:
             self._hottest = hottest(keys, count, none_is_a_key=keyed_count == len(keys))
 
-    def end(self, router: Router, meta: dict[str, Any]) -> None:
-        """Put the counts into the pass's message, unless it has none, and no record came or went."""
+    def end(self, router: Router, report: Report) -> None:
+        """Put the counts into the pass's report, unless it is empty and no record came or went."""
         self.pause()
-        if not (meta or self.records_in or router.records_out):
+        if not (report or self.records_in or router.records_out):
             return
         meter, sinks = self._meter, router.to_sinks
-        meta["work"] = tuple(
-            WorkCounts(
-                self._task,
-                self._subtask,
-                self.records_in,
-                router.records_out,
-                self.bytes_in,
-                router.bytes_out,
-                meter.take_time(self._task, self._subtask),
-                self._keyed,
-                self._hottest,
-                tuple((*place, *sent) for place, sent in sinks.items()) if sinks else (),
-                round(meter.memory_share(), 3),
-                meter.machine,
-            )
+        report.work = WorkCounts(
+            self._task,
+            self._subtask,
+            self.records_in,
+            router.records_out,
+            self.bytes_in,
+            router.bytes_out,
+            meter.take_time(self._task, self._subtask),
+            self._keyed,
+            self._hottest,
+            tuple((*target, *sent) for target, sent in sinks.items()) if sinks else (),
+            round(meter.memory_share(), 3),
+            meter.machine,
         )
 
 

@@ -1,36 +1,79 @@
-"""Whether a program can go on in a job folder that was written before."""
+"""Whether a program can go on in a job folder that was written before: `job.blob` in it.
+
+Payload of the blob (see core/codec.py for the envelope): a tuple of the fields of `JobIdentity`, in order.
+"""
 
 from __future__ import annotations
 
+from dataclasses import astuple, dataclass
 from typing import Any
 
+from millpond.core import codec
+from millpond.core.codec import BlobKind
 from millpond.plan.physical import JobPlan, OperatorPlan
 
+_COMPARED = {
+    "parallelism": "parallelism",
+    "max_parallelisms": "max parallelism by uid",
+    "operators": "sources and stateful operators",
+    "sinks": "sinks",
+}
 
-def checkpoint_identity(plan: JobPlan) -> dict[str, Any]:
-    """What must be the same for a program to go on in a folder: state is found by level and
-    ordinal, positions and watermarks by operator id, both laid out by the plan."""
+
+@dataclass(frozen=True)
+class JobIdentity:
+    """What a job is. State is found by level and ordinal, positions and watermarks by operator id, all laid
+    out by the plan: so these must be the same for a program to go on in a folder."""
+
+    job_id: str
+    savepoint: str | None
+    """The savepoint that the job once started from."""
+    parallelism: int
+    max_parallelisms: dict[str, int]
+    """uid -> max parallelism of the keyed task"""
+    operators: list[tuple[str, str, int, int, int]]
+    """(uid, layout of its state, operator, level, ordinal) of sources and of operators with state"""
+    sinks: list[tuple[str, int]]
+    """(uid, sink)"""
+
+    def difference(self, other: JobIdentity) -> tuple[str, Any, Any] | None:
+        """Return the first thing that keeps one from going on in the folder of the other: its name, what it
+        is here, and what it is there. Id and savepoint do not count: a job takes them from its folder."""
+        for name, text in _COMPARED.items():
+            here, there = getattr(self, name), getattr(other, name)
+            if here != there:
+                return text, here, there
+        return None
+
+    def encode(self) -> bytes:
+        return codec.encode(BlobKind.JOB, astuple(self))
+
+    @staticmethod
+    def decode(blob: bytes, where: str) -> JobIdentity:
+        return JobIdentity(*codec.decode(BlobKind.JOB, blob, where))
+
+
+def identity_of(plan: JobPlan) -> JobIdentity:
     operators = plan.operators
-    return {
-        "job id": plan.settings["job_id"],
-        "format": 1,
-        "savepoint": plan.settings.get("savepoint"),
-        "parallelism": plan.parallelism,
-        "max parallelism by uid": {
+    return JobIdentity(
+        plan.start.job_id,
+        plan.start.savepoint,
+        plan.parallelism,
+        {
             operators[task.root].uid: task.max_parallelism
             for task in plan.tasks.values()
             if task.keyed
         },
-        "sources and stateful operators": [
+        [
             (operators[op].uid, state_layout(operators[op]), op, task.level, task.ordinal)
             for task in plan.tasks.values()
             for op in dict.fromkeys([task.root, *task.origins])
         ],
-        "sinks": [(sink.uid, sink.id) for sink in plan.sinks.values()],
-    }
+        [(sink.uid, sink.id) for sink in plan.sinks.values()],
+    )
 
 
 def state_layout(operator: OperatorPlan) -> str:
-    """How an operator's state is laid out: by its kind, and by what the operation says if that matters."""
+    """Return how an operator's state is laid out: its kind, and what the operation adds if that matters."""
     layout = getattr(operator.function, "state_layout", None)
     return operator.kind.value if layout is None else f"{operator.kind.value}: {layout()}"

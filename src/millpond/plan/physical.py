@@ -1,15 +1,15 @@
 """From the graph to what runs: tasks, levels, exchanges.
 
 A *task* is an operator that needs its records brought to it (by key, by rebalance, from two
-inputs), with everything that follows it without an exchange. A *head* is the same for a source.
-A task's *level* is the longest way to it, counted in exchanges; heads are level 0. Spark runs one
+inputs), with everything that follows it without an exchange. A *source task* is the same for a source.
+A task's *level* is the longest way to it, counted in exchanges; source tasks are level 0. Spark runs one
 pass per level, and rows for later levels just pass through: that is how any acyclic graph, with any
 number of sinks, is one linear Spark query.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millpond.core.key_groups import default_max_parallelism
@@ -22,6 +22,7 @@ from millpond.datastream.stream_graph import (
     SinkKind,
     StreamGraph,
 )
+from millpond.plan.settings import JobSettings, JobStart
 from millpond.plan.uids import operator_uids
 
 _TWO_INPUTS = {
@@ -85,7 +86,7 @@ class TaskInput:
 
 @dataclass
 class TaskPlan:
-    """A head (level 0) or a task. `origins`: what its operators' watermarks start from."""
+    """A source task (level 0) or a task. `origins`: what its operators' watermarks start from."""
 
     id: int
     level: int
@@ -124,15 +125,20 @@ class JobPlan:
     tasks: dict[int, TaskPlan]
     exchanges: dict[int, ExchangePlan]
     sinks: dict[int, SinkPlan]
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: JobSettings
+    start: JobStart
     job_parameters: dict[str, str] = field(default_factory=dict)
+
+    def starting_from(self, start: JobStart) -> JobPlan:
+        """Return the same plan for an attempt that starts from something else."""
+        return replace(self, start=start)
 
     @property
     def levels(self) -> int:
         return max(task.level for task in self.tasks.values())
 
     @property
-    def heads(self) -> list[TaskPlan]:
+    def source_tasks(self) -> list[TaskPlan]:
         return [task for task in self.tasks.values() if task.level == 0]
 
     def tasks_at(self, level: int) -> list[TaskPlan]:
@@ -185,6 +191,8 @@ def build_plan(
     graph: StreamGraph,
     name: str,
     parallelism: int,
+    settings: JobSettings,
+    start: JobStart,
     max_parallelism: int | None = None,
     batch_mode: bool = False,
     saved_maxima: dict[str, int] | None = None,
@@ -192,7 +200,7 @@ def build_plan(
     """The physical plan of a validated graph. `saved_maxima`: uid -> the max parallelism that a savepoint
     has; it counts where the program sets none."""
     uids = operator_uids(graph)
-    plan = JobPlan(name, batch_mode, parallelism, {}, {}, {}, {})
+    plan = JobPlan(name, batch_mode, parallelism, {}, {}, {}, {}, settings, start)
     for node in graph.nodes.values():
         own_parallelism = node.parallelism or parallelism
         own_maximum = (

@@ -13,12 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import ProgramError
-from millpond.plan.physical import JobPlan
 from millpond.queryable import files
 
-_STATES = "queryable"  # in the settings of the driver's plan
 _WANTED_EVERY_S = 1.0
 LOOK_EVERY_MS = 250
+
+
+class KnownStates:
+    """The queryable states that a job's driver knows of, by name. They outlive attempts; any thread may
+    read them."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, dict[str, Any]] = {}
 
 
 class QueryableDesk:
@@ -26,12 +32,12 @@ class QueryableDesk:
 
     def __init__(
         self,
-        plan: JobPlan,
+        known: KnownStates,
         folder: Path | None,
         generation: int,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._plan = plan
+        self._known = known
         self._folder = folder
         self._generation = generation
         self._clock_s = clock_s
@@ -43,11 +49,11 @@ class QueryableDesk:
         if folder is not None and self._first_is_due:
             files.drop_locations_before(folder, generation)
             _, states = files.read_states(folder)
-            plan.settings.setdefault(_STATES, states)
+            known.by_name = known.by_name or states
 
     @property
     def has_states(self) -> bool:
-        return bool(self._plan.settings.get(_STATES))
+        return bool(self._known.by_name)
 
     def committed(self, epoch: int) -> None:
         """Spark has committed this batch. Said before its output becomes visible: who has seen that finds
@@ -68,7 +74,7 @@ class QueryableDesk:
         if not states:
             return
         files.write_states(self._folder, self._generation, states)
-        self._plan.settings[_STATES] = self._learned = states
+        self._known.by_name = self._learned = states
         self._seen_ns = seen_ns
 
     def wants_batch(self) -> bool:
@@ -99,12 +105,11 @@ def _check_same(name: str, one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def states_of(
-    plan: JobPlan, vertex_id: Callable[[str], str] | None = None
+    known: KnownStates, vertex_id: Callable[[str], str] | None = None
 ) -> dict[str, dict[str, Any]]:
     """For a job's report: the queryable states that its driver knows of. Complete after the first batch.
     `vertex_id` makes the id of a vertex of the uid of its first operator."""
     make_id = vertex_id or (lambda uid: hashlib.md5(uid.encode()).hexdigest())
-    states: dict[str, dict[str, Any]] = plan.settings.get(_STATES, {})
     return {
         name: {
             "vertex": make_id(state["uid"]),
@@ -112,5 +117,5 @@ def states_of(
             "state": state["state"],
             "kind": state["kind"],
         }
-        for name, state in states.items()
+        for name, state in known.by_name.items()
     }

@@ -5,10 +5,10 @@ from __future__ import annotations
 from millpond.errors import SavepointError
 from millpond.plan.identity import state_layout
 from millpond.plan.physical import JobPlan, TaskPlan
+from millpond.plan.settings import StoredForm, StoredTypes
 from millpond.savepoint.manifest import OperatorEntry
 from millpond.savepoint.reader import SavepointReader, without_key
 from millpond.state.key_check import KEY, changed_key, key_schema
-from millpond.state.type_check import StoredTypes
 from millpond.state.types.schemas import PICKLE
 
 
@@ -22,7 +22,7 @@ def open_savepoint(path: str | None) -> SavepointReader | None:
 
 
 def saved_types(reader: SavepointReader) -> StoredTypes:
-    types: StoredTypes = {}
+    types: dict[str, dict[str, list[StoredForm]]] = {}
     for operator in reader.manifest.operators:
         for state in operator.states:
             form = (state.kind, without_key(state.types))
@@ -47,7 +47,7 @@ def check_fit(plan: JobPlan, reader: SavepointReader, allow_non_restored: bool) 
 def _check_unclaimed(
     reader: SavepointReader, plan: JobPlan, tasks: dict[str, TaskPlan], allowed: bool
 ) -> None:
-    sources = {plan.operators[head.root].uid for head in plan.heads}
+    sources = {plan.operators[head.root].uid for head in plan.source_tasks}
     lost = [
         f"operator '{operator.name}' (uid '{operator.uid}', {operator.rows} entries)"
         for operator in reader.manifest.operators

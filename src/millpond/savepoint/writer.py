@@ -69,7 +69,7 @@ def write_savepoint(
             created_ms=created_ms,
             version=__version__,
             job_name=plan.name,
-            job_id=plan.settings["job_id"],
+            job_id=plan.start.job_id,
             epoch=epoch,
             parallelism=plan.parallelism,
             drained=drained,

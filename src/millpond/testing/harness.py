@@ -21,7 +21,7 @@ from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.stream_graph import ExchangeKind
 from millpond.driver.planning import plan_job
 from millpond.engine.chain import OperatorChain
-from millpond.engine.exchange.frames import Part
+from millpond.engine.exchange.frames import Producer
 from millpond.engine.exchange.router import Router
 from millpond.engine.tasks import make_task
 from millpond.plan.physical import JobPlan
@@ -64,7 +64,7 @@ class Harness:
         plan, operator = _plan(build, inputs, parallelism, max_parallelism, batch_mode)
         task_plan = next(t for t in plan.tasks.values() if operator in t.operators)
         router = Router(plan, task_plan, 1 << 30)
-        self._backend = OpenBackend(plan.settings["state_backend"])
+        self._backend = OpenBackend(plan.settings.state_backend)
         self._chain = OperatorChain(plan, task_plan, subtask, router, backend=self._backend.backend)
         root = self._chain.operators[operator]
         root.emit = self._capture
@@ -202,7 +202,7 @@ class Harness:
         state = self._states.get(key_group)
         if state is None:
             state = self._states[key_group] = self._new_state(key_group)
-        self._chain.router.begin(Part(-1, key_group), self._subtask)
+        self._chain.router.begin(Producer(-1, key_group), self._subtask)
         self._task.bind(state, self.watermark, self.processing_time_ms)
         self._chain.operator_state.begin(self._sequence)
 

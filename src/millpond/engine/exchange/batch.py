@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
-from millpond.engine.exchange.frames import Start
+from millpond.engine.exchange.controls import Start
 
 
 @dataclass

@@ -17,7 +17,7 @@ from millpond.datastream.columns import FieldKeySelector
 from millpond.datastream.functions import KeySelector, Partitioner
 from millpond.datastream.stream_graph import Exchange, ExchangeKind
 from millpond.engine.exchange.field_keys import key_groups_in
-from millpond.engine.exchange.frames import SINK_LEVEL, Frame, Part, Row, encode_frame
+from millpond.engine.exchange.frames import SINK_LEVEL, Frame, Producer, Row, encode_frame
 from millpond.errors import ProgramError
 from millpond.plan.physical import ExchangePlan, JobPlan, SinkPlan, TaskPlan
 
@@ -36,7 +36,7 @@ class Router:
         self._frame_records = frame_records
         self._outlets: list[_Outlet] = []
         self._rows: list[Row] = []
-        self.part = Part(-1, 0)
+        self.producer = Producer(-1, 0)
         self.subtask = 0
         self._spread = 0
         self._sequence = 0
@@ -48,14 +48,14 @@ class Router:
         self.bytes_out = 0
         self.to_sinks: dict[tuple[int, int], tuple[int, int]] = {}
 
-    def begin(self, part: Part, subtask: int) -> None:
+    def begin(self, producer: Producer, subtask: int) -> None:
         """Turn to a split or label. Everything before it has been taken."""
-        self.part = part
+        self.producer = producer
         self.subtask = subtask
         self._sequence = 0
         # Counts on from a number that depends on the run, so that small runs spread, too; and is
         # the same again when a batch is replayed.
-        self._spread = part.number
+        self._spread = producer.number
         self._forget_counts()
 
     def reset(self) -> None:
@@ -143,10 +143,16 @@ class Router:
         return numpy.arange(first, first + len(bundle), dtype=numpy.int64)
 
     def add_frame(
-        self, level: int, target: int, labels: list[int], part: Part, number: int, bundle: Bundle
+        self,
+        level: int,
+        target: int,
+        labels: list[int],
+        producer: Producer,
+        number: int,
+        bundle: Bundle,
     ) -> None:
         """The same frame for each of these labels."""
-        blob = encode_frame(Frame(target, self._task.id, part, number, bundle))
+        blob = encode_frame(Frame(target, self._task.id, producer, number, bundle))
         self._rows.extend((level, label, blob) for label in labels)
         count, size = len(bundle), len(blob)
         self.records_out += count
@@ -174,20 +180,20 @@ class _Outlet:
         self._target = target
         self._labels = labels
         self._choose = choose
-        self._part = Part(-1, 0)
+        self._producer = Producer(-1, 0)
         self.reset()
 
     def reset(self) -> None:
         """Empty, and the next frame of every label is its first."""
         self._pending: list[tuple[Bundle, int | Numbers | None]] = []
         self._count = 0
-        self._numbers: dict[tuple[int | None, Part], int] = {}
+        self._numbers: dict[tuple[int | None, Producer], int] = {}
 
     def send(self, bundle: Bundle) -> None:
         keys, labels = self._choose(bundle.values)
-        if self._part != self._router.part:
+        if self._producer != self._router.producer:
             self.flush()
-            self._part = self._router.part
+            self._producer = self._router.producer
         out = bundle.with_values(freeze_all(bundle.values))
         out.sequences = self._router.numbered(bundle)
         out.keys = keys
@@ -202,7 +208,7 @@ class _Outlet:
         pending, self._pending, self._count = self._pending, [], 0
         bundle = Bundle.joined([bundle for bundle, _ in pending])
         chosen = [labels for _, labels in pending]
-        if chosen[0] is None or isinstance(chosen[0], int):  # it depends on the part only
+        if chosen[0] is None or isinstance(chosen[0], int):  # it depends on the producer only
             self._add(chosen[0], bundle)
         else:
             self._scatter(bundle, numpy.concatenate(chosen))  # type: ignore[arg-type]
@@ -223,9 +229,9 @@ class _Outlet:
         limit = self._router.frame_records
         for start in range(0, len(bundle), limit):
             piece = bundle if len(bundle) <= limit else bundle.piece(start, start + limit)
-            number = self._numbers.get((label, self._part), 0)
-            self._numbers[label, self._part] = number + 1
-            self._router.add_frame(self._level, self._target, labels, self._part, number, piece)
+            number = self._numbers.get((label, self._producer), 0)
+            self._numbers[label, self._producer] = number + 1
+            self._router.add_frame(self._level, self._target, labels, self._producer, number, piece)
 
 
 def _key_chooser(selector: Any, max_parallelism: int) -> Choose:

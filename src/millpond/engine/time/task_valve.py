@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.engine.exchange.frames import SplitEnd, Start
+from millpond.engine.exchange.controls import SplitEnd, Start
 from millpond.engine.time.valve import WatermarkValve
 from millpond.plan.physical import TaskInput, TaskPlan
 

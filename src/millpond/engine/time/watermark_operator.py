@@ -21,7 +21,7 @@ from millpond.core.columns import Numbers
 from millpond.core.record_columns import as_list, is_columns, numbers_in
 from millpond.datastream.columns import TimestampField
 from millpond.engine.context import TaskClock
-from millpond.engine.exchange.frames import Part
+from millpond.engine.exchange.frames import Producer
 from millpond.engine.exchange.router import Router
 from millpond.engine.operators.operators import Operator
 from millpond.plan.physical import OperatorPlan
@@ -119,10 +119,10 @@ class WatermarkOperator(Operator):
         if router is None:
             self.emit(after)
         else:
-            part = router.part
-            router.part = Part(self.plan.id, part.number)
+            producer = router.producer
+            router.producer = Producer(self.plan.id, producer.number)
             self.emit(after)
-            router.part = part
+            router.producer = producer
 
     def _column_of_timestamps(self, bundle: Bundle) -> Numbers | None:
         """The timestamps if a column holds them, without opening a record."""

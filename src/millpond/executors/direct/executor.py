@@ -18,7 +18,7 @@ from millpond.driver.checkpoint_history import CheckpointHistory
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.job_record import JobRecord
 from millpond.driver.output import OutputDelivery
-from millpond.driver.savepoint_desk import SavepointDesk
+from millpond.driver.savepoints import Savepoints
 from millpond.engine.exchange.batch import LanePlan
 from millpond.engine.exchange.frames import SINK_LEVEL, Row, rows_of_level
 from millpond.engine.host import JobHost
@@ -30,7 +30,7 @@ from millpond.state.change_log import MemoryLogStore
 
 
 def check_ends(plan: JobPlan) -> None:
-    for head in plan.heads:
+    for head in plan.source_tasks:
         operator = plan.operators[head.root]
         if operator.function.endless:
             raise ProgramError(
@@ -68,6 +68,10 @@ class DirectExecutors:
             self._started = True
             self.coordinator.start()
 
+    @property
+    def plan(self) -> JobPlan:
+        return self._plan
+
     def attempt(self, number: int) -> DirectExecutor:
         return DirectExecutor(self, self._plan, self._blob, number)
 
@@ -95,7 +99,7 @@ class DirectExecutor:
     def run(self) -> None:
         coordinator = self._job.coordinator
         self._job.start()
-        while not coordinator.finished and not coordinator.stopped:
+        while coordinator.end is None:
             self._run_batch()
         coordinator.commit_output()  # again, if it failed
         self._host.close()
@@ -107,7 +111,7 @@ class DirectExecutor:
     def metrics(self) -> dict[str, Any]:
         return self._job.coordinator.metrics
 
-    def savepoints(self) -> SavepointDesk:
+    def savepoints(self) -> Savepoints:
         return self._job.coordinator.savepoints
 
     def checkpoints(self) -> CheckpointHistory:

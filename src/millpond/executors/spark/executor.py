@@ -27,13 +27,14 @@ from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.common.job import JobStatus
 from millpond.core import fault_points
+from millpond.driver.attempt_phase import JobEnd
 from millpond.driver.checkpoint_history import CheckpointHistory
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.job_record import JobRecord
 from millpond.driver.output import OutputDelivery
-from millpond.driver.savepoint_desk import SavepointDesk
-from millpond.driver.state_types import stored_in
+from millpond.driver.savepoints import Savepoints
+from millpond.driver.type_registry import stored_types
 from millpond.engine.exchange.frames import SINK_LEVEL, Row
 from millpond.engine.sink_pass import has_worker_sinks, sinks_stay_where_records_are
 from millpond.engine.state_views import NEEDS_SLOTS, has_queryable_sinks
@@ -53,8 +54,9 @@ from millpond.executors.spark.level import SCHEMA, LevelProcessor
 from millpond.executors.spark.main_classes import pack_plan
 from millpond.executors.spark.session import get_session, job_session, ship_python_files
 from millpond.executors.spark.worker import run_lane, run_sinks, wake
-from millpond.plan.identity import checkpoint_identity
+from millpond.plan.identity import identity_of
 from millpond.plan.physical import JobPlan
+from millpond.plan.settings import JobStart
 from millpond.queryable.files import parse_ports
 
 _log = logging.getLogger(__name__)
@@ -91,6 +93,10 @@ class SparkExecutors:
         self.record = JobRecord(plan)
         self._executor_list = ExecutorList(session)
 
+    @property
+    def plan(self) -> JobPlan:
+        return self._plan
+
     def attempt(self, number: int) -> SparkExecutor:
         if self._folder is None:
             self._folder = JobFolder.open(self._checkpoint_dir, self._plan.name)
@@ -100,17 +106,16 @@ class SparkExecutors:
             self._folder.kept_batches = kept
         if number > 0:
             self._renew_session()
-        identity = self._folder.check_identity(checkpoint_identity(self._plan))
-        self._plan.settings["job_id"] = identity["job id"]
-        if identity.get("savepoint") is not None:
-            self._plan.settings["savepoint"] = identity["savepoint"]
-        stored = stored_in(self._folder)
-        if stored is not None:
-            self._plan.settings["stored_types"] = stored
+        identity = self._folder.check_identity(identity_of(self._plan))
+        stored = stored_types(self._folder)
+        if stored is None:
+            stored = self._plan.start.stored_types
+        self._plan = self._plan.starting_from(JobStart(identity.job_id, identity.savepoint, stored))
+        self._output.begin_attempt(self._plan)
         run_id, generation = uuid.uuid4().hex, self._folder.start_run()
         if self._use_slots:
             self._slots = SlotSettings(
-                identity["job id"],
+                identity.job_id,
                 run_id,
                 generation,
                 str(self._folder.run_file),
@@ -127,7 +132,7 @@ class SparkExecutors:
             pack_plan(self._plan),
             number,
             str(self._folder.path),
-            self._plan.settings["lanes"],
+            self._plan.settings.lanes,
             self._slots,
             worker_folder(options.STATE_LOCAL_DIR.read(self._configuration), run_id),
         )
@@ -170,7 +175,7 @@ class SparkExecutors:
 
     def _is_kept(self, status: JobStatus) -> bool:
         if status is JobStatus.FINISHED:
-            return self._retain or bool(self._plan.settings["stop_at_end"])
+            return self._retain or self._plan.settings.stop_at_end
         return status is not JobStatus.CANCELED or self._retention != "DELETE_ON_CANCELLATION"
 
 
@@ -211,7 +216,7 @@ class SparkExecutor:
     def metrics(self) -> dict[str, Any]:
         return self.coordinator.metrics
 
-    def savepoints(self) -> SavepointDesk:
+    def savepoints(self) -> Savepoints:
         return self.coordinator.savepoints
 
     def checkpoints(self) -> CheckpointHistory:
@@ -220,7 +225,7 @@ class SparkExecutor:
     def run(self) -> None:
         try:
             self.coordinator.start()
-            if not self.coordinator.finished:
+            if self.coordinator.end is not JobEnd.FINISHED:
                 self._run_query()
             # The last batch is complete; if it is the crash after it that brought us here, its
             # output may still be waiting.
@@ -327,8 +332,7 @@ class SparkExecutor:
             raise RuntimeError("millpond: batch ended") from None
 
     def _plan_and_complete(self, frame: Any, epoch: int) -> None:
-        ended = self.coordinator.finished or self.coordinator.stopped
-        if ended and epoch > self.coordinator.last_epoch:
+        if self.coordinator.end is not None and epoch > self.coordinator.last_epoch:
             raise _Ended
         fault_points.reach("driver before plan")
         self.coordinator.plan(epoch)
@@ -341,7 +345,7 @@ class SparkExecutor:
 
     @contextlib.contextmanager
     def _time_limit(self, epoch: int) -> Iterator[None]:
-        limit_ms: int = self._plan.settings["checkpoint_timeout_ms"]
+        limit_ms = self._plan.settings.checkpoint_timeout_ms
         if not limit_ms:
             yield
             return

@@ -12,9 +12,8 @@ import shutil
 import threading
 import uuid
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from millpond.common.paths import local_folder
 from millpond.errors import MillpondError, SavepointError
@@ -25,7 +24,7 @@ _DONE = ".done"
 
 
 @dataclass(frozen=True)
-class SavepointOrder:
+class SavepointRequest:
     """One savepoint to write. `stop`: the job ends with it; `drain`: and event time with the job."""
 
     id: str
@@ -53,11 +52,8 @@ class SavepointOrder:
         self.clean_up()
         self.staging.mkdir(parents=True, mode=0o700)
 
-    def to_plan(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-class SavepointOrders:
+class SavepointRequests:
     """Taken one at a time. Used from the thread that plans batches and from those that ask."""
 
     def __init__(self, folder: Path | None, job_id: str, default_directory: str | None) -> None:
@@ -65,7 +61,7 @@ class SavepointOrders:
         self._job_id = job_id
         self._default = default_directory
         self._lock = threading.Lock()
-        self._waiting: list[SavepointOrder] = []
+        self._waiting: list[SavepointRequest] = []
         self._futures: dict[str, Future[str]] = {}
         self._seen: set[str] = (
             set()
@@ -77,19 +73,19 @@ class SavepointOrders:
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
         """The future has the savepoint's path."""
-        order = self._order(uuid.uuid4().hex, directory, stop, drain)
+        request = self._make(uuid.uuid4().hex, directory, stop, drain)
         future: Future[str] = Future()
         with self._lock:
             if self._is_closed:
                 future.set_exception(SavepointError("The job has ended; there is nothing to save."))
             else:
-                self._futures[order.id] = future
-                self._waiting.append(order)
+                self._futures[request.id] = future
+                self._waiting.append(request)
         return future
 
-    def _order(
-        self, order_id: str, directory: str | None, stop: bool, drain: bool
-    ) -> SavepointOrder:
+    def _make(
+        self, request_id: str, directory: str | None, stop: bool, drain: bool
+    ) -> SavepointRequest:
         where = directory or self._default
         if where is None:
             raise SavepointError(
@@ -97,35 +93,35 @@ class SavepointOrders:
             )
         path = local_folder(where, "The folder for savepoints")
         path.mkdir(parents=True, exist_ok=True)
-        return SavepointOrder(
-            order_id, str(path), stop, drain, savepoint_name(self._job_id, order_id)
+        return SavepointRequest(
+            request_id, str(path), stop, drain, savepoint_name(self._job_id, request_id)
         )
 
-    def go_on(self, order: SavepointOrder) -> None:
+    def go_on(self, request: SavepointRequest) -> None:
         """A batch of an earlier life of the driver has taken this one: whoever asked for it still waits, but
         it must not be taken twice."""
         with self._lock:
-            self._seen.add(order.id)
-            if self._request(order.id).exists():
-                self._by_file.add(order.id)
-            self._waiting = [waiting for waiting in self._waiting if waiting.id != order.id]
+            self._seen.add(request.id)
+            if self._request_file(request.id).exists():
+                self._by_file.add(request.id)
+            self._waiting = [waiting for waiting in self._waiting if waiting.id != request.id]
 
-    def take(self) -> SavepointOrder | None:
+    def take(self) -> SavepointRequest | None:
         """The next one, if any was asked for."""
         self._look_for_files()
         with self._lock:
             while self._waiting:
-                order = self._waiting.pop(0)
-                if not self.is_withdrawn(order):
-                    return order
+                request = self._waiting.pop(0)
+                if not self.is_withdrawn(request):
+                    return request
         return None
 
-    def is_withdrawn(self, order: SavepointOrder) -> bool:
+    def is_withdrawn(self, request: SavepointRequest) -> bool:
         """True if whoever asked for it waits no longer."""
-        return order.id in self._by_file and not self._request(order.id).exists()
+        return request.id in self._by_file and not self._request_file(request.id).exists()
 
-    def _request(self, order_id: str) -> Path:
-        return (self._folder or Path()) / f"{order_id}.json"
+    def _request_file(self, request_id: str) -> Path:
+        return (self._folder or Path()) / f"{request_id}.json"
 
     def is_waiting(self) -> bool:
         self._look_for_files()
@@ -141,7 +137,7 @@ class SavepointOrders:
             self._by_file.add(path.stem)
             try:
                 asked = json.loads(path.read_text())
-                order = self._order(
+                request = self._make(
                     path.stem,
                     asked.get("directory"),
                     bool(asked.get("stop")),
@@ -150,42 +146,42 @@ class SavepointOrders:
             except (ValueError, AttributeError, OSError, MillpondError) as problem:
                 self._answer(path.stem, {"error": str(problem)})
                 continue
-            if order.target.exists():  # taken before the driver died
-                order.clean_up()
-                self._answer(order.id, {"path": str(order.target)})
+            if request.target.exists():  # taken before the driver died
+                request.clean_up()
+                self._answer(request.id, {"path": str(request.target)})
                 continue
             with self._lock:
-                self._waiting.append(order)
+                self._waiting.append(request)
 
-    def done(self, order: SavepointOrder, problem: Exception | None) -> None:
+    def done(self, request: SavepointRequest, problem: Exception | None) -> None:
         """Tell whoever asked."""
-        future = self._futures.pop(order.id, None)
+        future = self._futures.pop(request.id, None)
         if future is not None:
             if problem is None:
-                future.set_result(str(order.target))
+                future.set_result(str(request.target))
             else:
                 future.set_exception(problem)
         elif problem is None:
-            self._answer(order.id, {"path": str(order.target)})
+            self._answer(request.id, {"path": str(request.target)})
         else:
-            self._answer(order.id, {"error": str(problem)})
+            self._answer(request.id, {"error": str(problem)})
 
     def give_up(self, reason: str) -> None:
         """The job has ended."""
         with self._lock:
             self._is_closed = True
             waiting, self._waiting = self._waiting, []
-        for order in waiting:
-            self.done(order, SavepointError(reason))
+        for request in waiting:
+            self.done(request, SavepointError(reason))
 
-    def _answer(self, order_id: str, answer: dict[str, str]) -> None:
-        if self._folder is None or not self._request(order_id).exists():
+    def _answer(self, request_id: str, answer: dict[str, str]) -> None:
+        if self._folder is None or not self._request_file(request_id).exists():
             return  # nobody waits for it
-        path = _answer_path(self._folder.parent, order_id)
+        path = _answer_path(self._folder.parent, request_id)
         aside = path.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps(answer))
         os.replace(aside, path)
-        self._request(order_id).unlink(missing_ok=True)
+        self._request_file(request_id).unlink(missing_ok=True)
 
 
 def request_by_file(
@@ -193,26 +189,26 @@ def request_by_file(
     directory: str | None,
     stop: bool,
     drain: bool,
-    order_id: str | None = None,
+    request_id: str | None = None,
 ) -> str:
     """Ask a job that another process runs; the id under which the answer comes."""
     folder = job_folder / REQUESTS
     folder.mkdir(mode=0o700, exist_ok=True)
-    order_id = order_id or uuid.uuid4().hex
-    aside = folder / f".{order_id}"
+    request_id = request_id or uuid.uuid4().hex
+    aside = folder / f".{request_id}"
     aside.write_text(json.dumps({"directory": directory, "stop": stop, "drain": drain}))
-    os.replace(aside, folder / f"{order_id}.json")
-    return order_id
+    os.replace(aside, folder / f"{request_id}.json")
+    return request_id
 
 
-def is_requested(job_folder: Path, order_id: str) -> bool:
+def is_requested(job_folder: Path, request_id: str) -> bool:
     """True if it was asked for and is not answered."""
-    return (job_folder / REQUESTS / f"{order_id}.json").exists()
+    return (job_folder / REQUESTS / f"{request_id}.json").exists()
 
 
-def read_answer(job_folder: Path, order_id: str) -> dict[str, str] | None:
+def read_answer(job_folder: Path, request_id: str) -> dict[str, str] | None:
     """None while there is none."""
-    path = _answer_path(job_folder, order_id)
+    path = _answer_path(job_folder, request_id)
     if not path.exists():
         return None
     answer: dict[str, str] = json.loads(path.read_text())
@@ -220,11 +216,11 @@ def read_answer(job_folder: Path, order_id: str) -> dict[str, str] | None:
     return answer
 
 
-def _answer_path(job_folder: Path, order_id: str) -> Path:
-    return job_folder.parent / f".{job_folder.name}.{order_id}{_DONE}"
+def _answer_path(job_folder: Path, request_id: str) -> Path:
+    return job_folder.parent / f".{job_folder.name}.{request_id}{_DONE}"
 
 
-def withdraw(job_folder: Path, order_id: str) -> None:
+def withdraw(job_folder: Path, request_id: str) -> None:
     """Whatever comes of it, nobody waits any more."""
-    (job_folder / REQUESTS / f"{order_id}.json").unlink(missing_ok=True)
-    _answer_path(job_folder, order_id).unlink(missing_ok=True)
+    (job_folder / REQUESTS / f"{request_id}.json").unlink(missing_ok=True)
+    _answer_path(job_folder, request_id).unlink(missing_ok=True)

@@ -1,0 +1,44 @@
+"""What is fixed about a batch before it runs: `plans/N.plan` in the job folder.
+
+Payload of the blob (see core/codec.py for the envelope), a tuple:
+
+    (positions of the sources after the batch, which splits have ended, processing time in ms,
+     savepoint request as a tuple or None, whether the job stops after the batch)
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from millpond.core import codec
+from millpond.core.codec import BlobKind
+from millpond.driver.savepoint_requests import SavepointRequest
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """A batch that is planned runs with exactly this, however often it runs."""
+
+    positions: dict[int, Any]
+    """source -> what its enumerator needs to go on after the batch"""
+    ended: dict[int, list[bool]]
+    """source -> for each split, whether nothing comes after this batch"""
+    time_ms: int
+    """The processing time of the batch."""
+    savepoint: SavepointRequest | None = None
+    stops: bool = False
+    """The job stops after this batch, and may go on another day."""
+
+    def encode(self) -> bytes:
+        savepoint = None if self.savepoint is None else astuple(self.savepoint)
+        return codec.encode(
+            BlobKind.BATCH_PLAN,
+            (self.positions, self.ended, self.time_ms, savepoint, self.stops),
+        )
+
+    @staticmethod
+    def decode(blob: bytes, where: str) -> BatchPlan:
+        positions, ended, time_ms, savepoint, stops = codec.decode(BlobKind.BATCH_PLAN, blob, where)
+        request = None if savepoint is None else SavepointRequest(*savepoint)
+        return BatchPlan(positions, ended, time_ms, request, stops)

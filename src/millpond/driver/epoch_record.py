@@ -1,0 +1,97 @@
+"""What a batch leaves behind for the next one: `epochs/N.epoch` in the job folder.
+
+Payload of the blob (see core/codec.py for the envelope): a tuple of the fields of `EpochRecord`, in order;
+records in it are tuples of their fields.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field
+from typing import Any
+
+from millpond.core import codec
+from millpond.core.codec import BlobKind
+from millpond.driver.checkpoint_history import CheckpointRecord, LogBytes
+from millpond.driver.job_state import Channels
+from millpond.driver.statistics import Totals
+from millpond.engine.exchange.controls import Start
+from millpond.engine.exchange.reports import Generators, Prepared, Split
+from millpond.plan.settings import StoredTypes
+from millpond.savepoint.parts import Part
+from millpond.state.types.schemas import Schema
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    generators: dict[Split, Generators]
+    channels: dict[int, Channels]
+    """watermark origin -> its channels"""
+    starts: dict[int, Start]
+    """task -> where its clock stands"""
+    wakeup_ms: int | None
+    """When the next batch is due although no record may come."""
+    metrics: dict[str, Any]
+    prepared: list[Prepared]
+    """What two-phase sinks have prepared; committed when the batch counts."""
+    finished: bool
+    checkpoint: CheckpointRecord
+    log_bytes: LogBytes
+    parts: list[Part]
+    """What was written of a savepoint."""
+    statistics: Totals
+    state_types: StoredTypes = field(default_factory=dict)
+    key_types: dict[str, Schema] = field(default_factory=dict)
+    """uid -> the declared type of its keys"""
+
+    def encode(self) -> bytes:
+        return codec.encode(
+            BlobKind.EPOCH,
+            (
+                self.generators,
+                self.channels,
+                {task: tuple(start) for task, start in self.starts.items()},
+                self.wakeup_ms,
+                self.metrics,
+                [tuple(prepared) for prepared in self.prepared],
+                self.finished,
+                astuple(self.checkpoint),
+                self.log_bytes,
+                self.parts,
+                self.statistics,
+                self.state_types,
+                self.key_types,
+            ),
+        )
+
+    @staticmethod
+    def decode(blob: bytes, where: str) -> EpochRecord:
+        (
+            generators,
+            channels,
+            starts,
+            wakeup_ms,
+            metrics,
+            prepared,
+            finished,
+            checkpoint,
+            log_bytes,
+            parts,
+            statistics,
+            state_types,
+            key_types,
+        ) = codec.decode(BlobKind.EPOCH, blob, where)
+        return EpochRecord(
+            generators,
+            channels,
+            {task: Start(*start) for task, start in starts.items()},
+            wakeup_ms,
+            metrics,
+            [Prepared(*message) for message in prepared],
+            finished,
+            CheckpointRecord(*checkpoint),
+            log_bytes,
+            parts,
+            statistics,
+            state_types,
+            key_types,
+        )

@@ -1,0 +1,161 @@
+"""Decides when the next batch begins, and what it reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from millpond.driver.alignment import Alignment
+from millpond.driver.batch_size import sizer_of
+from millpond.driver.clocks import Clocks
+from millpond.driver.savepoint_requests import SavepointRequest, SavepointRequests
+from millpond.driver.sources import Ended, Reads, Sources
+from millpond.driver.statistics import JobStatistics
+from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.errors import JobCancelledError
+from millpond.plan.physical import JobPlan
+from millpond.queryable.desk import LOOK_EVERY_MS, QueryableDesk
+
+_IDLE_POLL_S = 0.5
+
+
+class BatchPlanner:
+    """`clock_ms` gives processing time. `wake` ends a wait for work early; any thread may set it."""
+
+    def __init__(
+        self,
+        plan: JobPlan,
+        sources: Sources,
+        clocks: Clocks,
+        statistics: JobStatistics,
+        clock_ms: Callable[[], int],
+        wake: threading.Event,
+    ) -> None:
+        self._plan = plan
+        self._sources = sources
+        self._clocks = clocks
+        self._statistics = statistics
+        self._clock_ms = clock_ms
+        self._wake = wake
+        self._cancelled = threading.Event()
+        self._alignment = Alignment(plan)
+        self._credits = sizer_of(plan.settings)
+        self._statistics.set_credits(self._credits.limit)
+        self.time_ms = 0
+        """The processing time of the newest planned batch."""
+        self.completed_ms = 0
+        """When the newest complete batch was complete."""
+        self.wakeup_ms: int | None = None
+        """When a batch is due although no record may come."""
+        self.ended: Ended = {}
+        """Which splits had ended when the newest batch was planned."""
+        self.stops = False
+        """Whether the job stops after the batch that is planned, because all there is has been read."""
+        self.output_due_ms: int | None = None
+        """In how many milliseconds a sink has something to do."""
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        self._wake.set()
+
+    def learn(self) -> None:
+        """Adjust the credits to how long the newest batch took, once its output is visible."""
+        committed = self._statistics.batch_is_committed()
+        if committed is not None:
+            self._credits.took(*committed)
+            self._statistics.set_credits(self._credits.limit)
+
+    def await_work(
+        self,
+        epoch: int,
+        requests: SavepointRequests,
+        queries: QueryableDesk,
+        tick: Callable[[int], int | None],
+    ) -> Reads:
+        """Block until a source has something, a timer is due, everything has ended, or somebody asks for a
+        batch; return what the batch reads. Raises JobCancelledError once the job is cancelled. `tick` lets
+        sinks act on time meanwhile; it returns in how many milliseconds to call it again."""
+        while True:
+            self._wake.clear()
+            if self._cancelled.is_set():
+                raise JobCancelledError("The job was cancelled.")
+            now_ms = self._clock_ms()
+            pause_ms = self._pause_ms(now_ms)
+            if pause_ms <= 0:
+                reads = self._poll(epoch, now_ms)
+                ended = self._sources.ended()
+                self.stops = self._is_to_stop(reads, ended)
+                is_due = self.wakeup_ms is not None and now_ms >= self.wakeup_ms
+                is_wanted = requests.is_waiting() or queries.wants_batch()
+                if reads or is_due or is_wanted or self._newly_ended(ended) or self.stops:
+                    return reads
+            if self.output_due_ms is not None:
+                self.output_due_ms = tick(now_ms)
+            self._wake.wait(self._wait_s(now_ms, pause_ms, queries.has_states))
+
+    def _pause_ms(self, now_ms: int) -> int:
+        """How long the settings want the job to rest before the next batch."""
+        settings = self._plan.settings
+        return max(
+            settings.trigger_interval_ms - abs(now_ms - self.time_ms),
+            settings.min_pause_ms - abs(now_ms - self.completed_ms),
+        )
+
+    def _poll(self, epoch: int, now_ms: int) -> Reads:
+        paused = self._alignment.paused(self._clocks.channels, self.ended)
+        reads = self._sources.poll(epoch, now_ms, self._credits.limit, paused)
+        self._statistics.note_backlog(self._sources.backlogs())
+        return reads
+
+    def _is_to_stop(self, reads: Reads, ended: Ended) -> bool:
+        return (
+            self._plan.settings.stop_at_end
+            and not reads
+            and self._sources.have_caught_up()
+            and not self._sources.are_over(ended)
+        )
+
+    def _newly_ended(self, ended: Ended) -> bool:
+        for source, flags in ended.items():
+            known = self.ended.get(source, [])
+            if any(flag and known[i : i + 1] != [True] for i, flag in enumerate(flags)):
+                return True
+        return False
+
+    def _wait_s(self, now_ms: int, pause_ms: int, has_queryable_states: bool) -> float:
+        waits = self._sources.next_polls_ms()
+        if self.wakeup_ms is not None:
+            waits.append(max(0, self.wakeup_ms - now_ms))
+        if has_queryable_states:
+            waits.append(LOOK_EVERY_MS)
+        if self.output_due_ms is not None:
+            waits.append(self.output_due_ms)
+        if pause_ms > 0:
+            waits = [pause_ms]
+        return min(waits) / 1000 if waits else _IDLE_POLL_S
+
+    def lanes(
+        self, epoch: int, reads: Reads, request: SavepointRequest | None, is_last: bool
+    ) -> list[LanePlan]:
+        """Deal out the splits of all sources to the lanes of a batch."""
+        settings = self._plan.settings
+        staging = None if request is None else str(request.staging)
+        goes_to_newest = self.stops and settings.advance_at_end
+        event_time = self._clocks.newest_time_ms() if goes_to_newest else None
+        lanes = [
+            LanePlan(
+                epoch, lane, self.time_ms, [], self._clocks.starts, is_last, staging, event_time
+            )
+            for lane in range(settings.lanes)
+        ]
+        for number, (source, split) in enumerate(self._sources.splits()):
+            lanes[number % settings.lanes].splits.append(
+                SplitPlan(
+                    source,
+                    split,
+                    reads.get((source, split), []),
+                    self.ended[source][split],
+                    self._clocks.generators.get((source, split), {}),
+                )
+            )
+        return lanes

@@ -1,0 +1,121 @@
+"""The sources of a job on the driver: their enumerators, driven together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from millpond.datastream.connectors.base import SplitEnumerator
+from millpond.engine.context import TaskClock, TaskRuntimeContext
+from millpond.engine.exchange.reports import Split
+from millpond.engine.metric_group import TaskMetrics
+from millpond.errors import ProgramError
+from millpond.plan.physical import JobPlan
+from millpond.state.source_lists import SourceLists
+
+_log = logging.getLogger(__name__)
+Reads = dict[Split, list[Any]]
+"""split -> the arguments of what a batch reads of it"""
+Ended = dict[int, list[bool]]
+"""source -> for each split, whether nothing more comes"""
+
+
+class Sources:
+    """One enumerator per source. `wake` is set when one of them has something to read."""
+
+    def __init__(self, plan: JobPlan, wake: threading.Event) -> None:
+        self._plan = plan
+        self._wake = wake
+        self._enumerators: dict[int, SplitEnumerator] = {}
+
+    def open(self) -> None:
+        """Create the enumerators. They do nothing until `start`, so that they can be restored."""
+        for task in self._plan.source_tasks:
+            operator = self._plan.operators[task.root]
+            context = TaskRuntimeContext(
+                operator, TaskClock(), TaskMetrics(), 0, False, self._plan.job_parameters
+            )
+            enumerator = operator.function.create_enumerator(task.parallelism, context)
+            enumerator.available = self._wake
+            enumerator.stops_at_end = self._plan.settings.stop_at_end
+            enumerator.open_lists = SourceLists
+            self._enumerators[task.root] = enumerator
+
+    def restore(self, positions: Mapping[int, Any]) -> None:
+        for source, position in positions.items():
+            self._enumerators[source].restore(position)
+
+    def start(self) -> None:
+        for enumerator in self._enumerators.values():
+            enumerator.start()
+
+    def poll(self, epoch: int, now_ms: int, limit: int, paused: Mapping[int, set[int]]) -> Reads:
+        """Return what the batch `epoch` can read now: at most `limit` records per source, and nothing of the
+        splits that are paused."""
+        reads: Reads = {}
+        for source, enumerator in self._enumerators.items():
+            enumerator.paused = paused.get(source, set())
+            enumerator.checkpoint = (epoch, now_ms)
+            if len(enumerator.paused) == enumerator.split_count():
+                continue
+            for work in enumerator.poll(limit):
+                reads.setdefault((source, work.split), []).append(work.arguments)
+        return reads
+
+    def backlogs(self) -> Iterable[int | None]:
+        return (enumerator.backlog() for enumerator in self._enumerators.values())
+
+    def ended(self) -> Ended:
+        return {source: enumerator.ended() for source, enumerator in self._enumerators.items()}
+
+    def are_over(self, ended: Ended) -> bool:
+        """True if no source that has ended this far can ever give another record."""
+        return all(
+            all(splits) and not self._plan.operators[source].function.endless
+            for source, splits in ended.items()
+        )
+
+    def have_caught_up(self) -> bool:
+        """True if, after a poll that gave nothing, there is nothing more for now."""
+        return all(enumerator.caught_up() for enumerator in self._enumerators.values())
+
+    def positions(self) -> dict[int, Any]:
+        return {source: enumerator.position() for source, enumerator in self._enumerators.items()}
+
+    def splits(self) -> list[Split]:
+        """Return all splits known so far, source after source."""
+        return [
+            (source, split)
+            for source, enumerator in self._enumerators.items()
+            for split in range(enumerator.split_count())
+        ]
+
+    def split_count(self, source: int) -> int:
+        """Return how many splits a source has. Raises ProgramError if it has none."""
+        count = self._enumerators[source].split_count()
+        if count < 1:
+            name = self._plan.operators[source].name
+            raise ProgramError(f"Source '{name}' has no split; a source has at least one.")
+        return count
+
+    def next_polls_ms(self) -> list[int]:
+        """Return in how many milliseconds sources want to be polled that do not announce themselves."""
+        polls = (enumerator.next_poll_in_ms() for enumerator in self._enumerators.values())
+        return [poll_ms for poll_ms in polls if poll_ms is not None]
+
+    def committed(self, epoch: int) -> None:
+        """Tell every source that the batches up to `epoch` count."""
+        for enumerator in self._enumerators.values():
+            enumerator.committed(epoch)
+
+    def close(self) -> None:
+        """Close every source, whatever one of them raises. That is logged, not raised: the job has
+        ended already, and how it ended must not be hidden."""
+        for source, enumerator in self._enumerators.items():
+            try:
+                enumerator.close()
+            except Exception as problem:
+                name = self._plan.operators[source].name
+                _log.warning("Source '%s' failed while it was closed: %r", name, problem)
