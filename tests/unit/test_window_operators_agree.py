@@ -29,10 +29,11 @@ from millpond.datastream.window import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from millpond.datastream.windowed_stream import WindowOperation
 from millpond.engine.exchange.frames import Row, rows_of_level
+from millpond.engine.windows import choice
 from millpond.errors import ProgramError, UserFunctionError
 from millpond.executors.direct.executor import DirectExecutor
+from millpond.plan.window_strategy import WindowStrategy
 from millpond.state.change_log import MemoryLogStore
 from millpond.testing import CUT, KeyedHarness, MarkedSource, direct_environment
 
@@ -90,14 +91,11 @@ class _TellAndClear(_Tell):
 
 
 @contextmanager
-def operator_kind(general: bool) -> Iterator[None]:
-    original = WindowOperation.operator_kind
-    if general:
-        WindowOperation.operator_kind = lambda self: "general"  # type: ignore[method-assign]
-    try:
+def only_the_general_operator(wanted: bool) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if wanted:
+            patch.setattr(choice, "window_strategy", lambda operation: WindowStrategy.GENERAL)
         yield
-    finally:
-        WindowOperation.operator_kind = original  # type: ignore[method-assign]
 
 
 def run(
@@ -112,7 +110,7 @@ def run(
         Duration.of_millis(bound_ms)
     ).with_timestamp_assigner(lambda record, _: record[1])
     stream = environment.from_source(MarkedSource(records), strategy, "records")
-    with operator_kind(general):
+    with only_the_general_operator(general):
         results = build(stream.key_by(lambda record: record[0]))
         everything = results.map(lambda result: ("main", result))
         for tag in (LATE, SIDE):

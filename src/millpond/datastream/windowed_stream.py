@@ -22,13 +22,8 @@ from millpond.datastream.functions import (
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.stream_graph import OperatorKind
 from millpond.datastream.window import (
-    DynamicEventTimeSessionWindows,
-    EventTimeSessionWindows,
-    EventTimeTrigger,
     Evictor,
-    SlidingEventTimeWindows,
     Trigger,
-    TumblingEventTimeWindows,
     WindowAssigner,
 )
 from millpond.datastream.window.assigners import MergingWindowAssigner
@@ -85,22 +80,6 @@ class WindowOperation(Function):
     def _functions(self) -> list[Function]:
         found = [getattr(self.function, "combine", self.combine), self.window_function()]
         return [function for function in found if isinstance(function, Function)]
-
-    def state_layout(self) -> str:
-        """What the content of windows and their timers depend on; another one cannot go on with them."""
-        return f"{self.operator_kind()}, {self.assigner!r}"
-
-    def operator_kind(self) -> str:
-        """Which operator runs it: the general one, or one made for what most people use."""
-        plain = type(self.trigger) is EventTimeTrigger and self.evictor is None
-        kind = type(self.assigner)
-        if plain and kind in (TumblingEventTimeWindows, SlidingEventTimeWindows):
-            return "aligned" if self.combine is None else "panes"
-        sessions = kind in (EventTimeSessionWindows, DynamicEventTimeSessionWindows)
-        combined = self.combine is not None and self.content_type.check() is None
-        if plain and sessions and combined and self.allowed_lateness == 0:
-            return "session"
-        return "general"
 
     def caller(self) -> Callable[[Any, Any, Any, list[Any]], Iterable[Any] | None]:
         """The function as (key, window, context, elements) -> results, found out once."""

@@ -164,7 +164,7 @@ class Coordinator:
         self.end = JobEnd.FINISHED if record.finished else None
 
     def close(self) -> None:
-        """End savepoints, sinks and sources. What they raise is logged: how the job ended must stay visible."""
+        """End savepoints, sinks and sources; log what they raise: how the job ended must stay visible."""
         self._enter(AttemptPhase.CLOSED)
         self.savepoints.close(self._request)
         self._output.close()

@@ -16,7 +16,7 @@ from millpond.datastream.connectors.base import Epoch
 from millpond.datastream.stream_graph import SinkKind
 from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge
 from millpond.engine.exchange.reports import Prepared
-from millpond.engine.operators.operators import user_error
+from millpond.engine.operators.user_errors import user_error
 from millpond.errors import MillpondError
 from millpond.plan.physical import JobPlan, SinkPlan
 

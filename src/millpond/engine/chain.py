@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from millpond.core.bundle import Bundle
 from millpond.core.codec import freeze_all
 from millpond.datastream.functions import Function
 from millpond.datastream.state import StateDescriptor
 from millpond.datastream.state_backend import StateBackend
-from millpond.datastream.stream_graph import Exchange, OperatorKind
+from millpond.datastream.stream_graph import Exchange
 from millpond.engine.checkpoint_listeners import CheckpointListeners
 from millpond.engine.context import TaskClock, TaskRuntimeContext
 from millpond.engine.exchange.router import RecordError, Router
 from millpond.engine.metric_group import TaskMetrics
 from millpond.engine.operator_state import OperatorState
-from millpond.engine.operators.broadcast import (
-    BroadcastProcessOperator,
-    KeyedBroadcastProcessOperator,
-)
-from millpond.engine.operators.operators import (
-    OPERATORS,
-    Emit,
-    Operator,
-    ReduceOperator,
-    user_error,
-)
-from millpond.engine.operators.sink import SinkFunctionOperator
+from millpond.engine.operators.base import Emit, Operator
+from millpond.engine.operators.registry import OPERATORS
+from millpond.engine.operators.user_errors import user_error
 from millpond.engine.time.watermark_operator import WatermarkOperator
-from millpond.engine.windows.choice import window_operator
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
 from millpond.state.handle_kinds import map_handle
-
-_OPERATORS: dict[OperatorKind, Callable[..., Operator]] = {
-    **OPERATORS,
-    OperatorKind.ASSIGN_WATERMARKS: WatermarkOperator,
-    OperatorKind.WINDOW: window_operator,
-    OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
-    OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
-    OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
-}
 
 
 class OperatorChain:
@@ -66,13 +45,15 @@ class OperatorChain:
         self._attempt = attempt
         self._helpers: list[tuple[OperatorPlan, Function]] = []
         self.operators: dict[int, Operator] = {}
+        self.assigners: dict[int, WatermarkOperator] = {}
+        """Those of the operators that make watermarks."""
         for operator_id in task.operators:
             plan = job.operators[operator_id]
-            operator = _OPERATORS[plan.kind](plan, self.clock, subtask)
-            if isinstance(operator, (ReduceOperator, WatermarkOperator)):
-                operator.batch_mode = job.batch_mode
+            operator = OPERATORS[plan.kind](plan, self.clock, subtask)
+            operator.batch_mode = job.batch_mode
             if isinstance(operator, WatermarkOperator):
                 operator.router = router
+                self.assigners[operator_id] = operator
             self.operators[operator_id] = operator
         for operator in self.operators.values():
             self._wire(operator)
@@ -97,8 +78,7 @@ class OperatorChain:
     @property
     def has_state(self) -> bool:
         """True if what the root remembers goes on in the next batch."""
-        kept = isinstance(self.root, (WatermarkOperator, BroadcastProcessOperator))
-        return self.task.keyed or kept or bool(self.operator_state)
+        return self.task.keyed or self.root.keeps_state or bool(self.operator_state)
 
     def declared_states(self) -> list[tuple[str, StateDescriptor]]:
         """The keyed states that the functions have asked for so far, by name."""
@@ -110,9 +90,6 @@ class OperatorChain:
             operator.close()
         for _, helper in self._helpers:
             helper.close()
-
-    def watermark_operators(self) -> list[WatermarkOperator]:
-        return [op for op in self.operators.values() if isinstance(op, WatermarkOperator)]
 
     def _context(self, plan: OperatorPlan, keyed: bool) -> TaskRuntimeContext:
         return TaskRuntimeContext(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from millpond.datastream.functions import CheckpointListener
-from millpond.engine.operators.operators import user_error
+from millpond.engine.operators.user_errors import user_error
 
 if TYPE_CHECKING:
     from millpond.engine.chain import OperatorChain

@@ -37,12 +37,10 @@ from millpond.engine.exchange.field_keys import keys_in
 from millpond.engine.exchange.frames import Frame, Producer, Row, decode_frame, merge
 from millpond.engine.exchange.reports import LogSize, Report, UnionLists
 from millpond.engine.exchange.router import Router, derives_keys
-from millpond.engine.operators.broadcast import BroadcastProcessOperator
-from millpond.engine.operators.operators import user_error
+from millpond.engine.operators.user_errors import user_error
 from millpond.engine.state_views import StateViews
 from millpond.engine.tasks import AnyTask, make_task
 from millpond.engine.time.task_valve import advance
-from millpond.engine.time.watermark_operator import WatermarkOperator
 from millpond.engine.work_meter import Pass, Surroundings, WorkMeter
 from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.savepoint.parts import write_part
@@ -136,7 +134,7 @@ class JobHost:
         chain.clock.watermark = MIN_TIMESTAMP
         chain.clock.processing_time_ms = now_ms
         chain.clock.epoch = batch.epoch
-        for operator in chain.watermark_operators():
+        for operator in chain.assigners.values():
             operator.resume(split.saved.get(operator.plan.id), now_ms)
         source = chain.root.plan.function
         count = 0
@@ -155,17 +153,17 @@ class JobHost:
         work.pause()
         yield from rows
         work.resume()
-        for operator in chain.watermark_operators():
+        for operator in chain.assigners.values():
             if batch.event_time is None:
                 operator.go_on_when_idle(now_ms)
             else:
                 operator.go_to(batch.event_time)
         own_ends = self._split_ends(chain, split, batch)
         ends.extend(own_ends)
-        saved = {op.plan.id: op.suspend(now_ms) for op in chain.watermark_operators()}
+        saved = {op.plan.id: op.suspend(now_ms) for op in chain.assigners.values()}
         idle_times = [
             operator.idle_at_ms(now_ms)
-            for operator in chain.watermark_operators()
+            for operator in chain.assigners.values()
             if not split.ended or (source.endless and operator.strategy.goes_on_when_idle)
         ]
         report = Report(
@@ -195,9 +193,9 @@ class JobHost:
     ) -> list[SplitEnd]:
         now_ms, ends = batch.processing_time_ms, []
         for origin in chain.task.origins:
-            operator = chain.operators[origin]
+            operator = chain.assigners.get(origin)
             watermark, active = MIN_TIMESTAMP, True
-            if isinstance(operator, WatermarkOperator):
+            if operator is not None:
                 watermark = MIN_TIMESTAMP if self.plan.batch_mode else operator.watermark
                 active = operator.is_active(now_ms)
             endless = chain.root.plan.function.endless and not batch.last_batch
@@ -372,7 +370,7 @@ class JobHost:
         bundle = merge(
             frames,
             lambda frame: exchanges[frame.target].input_index,
-            later_input_first=isinstance(chain.root, BroadcastProcessOperator),
+            later_input_first=chain.root.later_input_first,
         )
         if bundle is not None:
             exchange = exchanges[plan.inputs[0].exchange]
@@ -407,9 +405,10 @@ class JobHost:
         )
 
     def _resume_watermarks(self, chain: OperatorChain, state: KeyGroupState, now_ms: int) -> None:
-        if isinstance(chain.root, WatermarkOperator):
+        assigner = chain.assigners.get(chain.task.root)
+        if assigner is not None:
             saved = state.table(_WATERMARK_STATE, StateKind.VALUE).data.get(0)
-            chain.root.resume(codec.thaw(saved), now_ms)
+            assigner.resume(codec.thaw(saved), now_ms)
 
     def _suspend_watermarks(
         self,
@@ -421,8 +420,8 @@ class JobHost:
         report: Report,
     ) -> Iterator[Row]:
         """A watermark assigner behind an exchange tells its listeners how far it has come."""
-        root = chain.root
-        if not isinstance(root, WatermarkOperator):
+        root = chain.assigners.get(chain.task.root)
+        if root is None:
             return
         now_ms = control.processing_time_ms
         root.go_on_when_idle(now_ms)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.core.codec import BlobKind, decode, dumps, freeze, loads
 from millpond.datastream.operator_state import CheckpointedFunction, operator_state_of
 from millpond.datastream.state import ListState
-from millpond.engine.operators.operators import user_error
+from millpond.engine.operators.user_errors import user_error
 from millpond.state.operator_lists import UNION, InitializationContext, SnapshotContext
 
 if TYPE_CHECKING:

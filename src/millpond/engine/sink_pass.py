@@ -19,7 +19,7 @@ from millpond.engine.context import TaskClock, TaskRuntimeContext
 from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge
 from millpond.engine.exchange.reports import Prepared, Report
 from millpond.engine.metric_group import TaskMetrics
-from millpond.engine.operators.operators import user_error
+from millpond.engine.operators.user_errors import user_error
 from millpond.engine.work_meter import Surroundings, WorkMeter
 from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
 

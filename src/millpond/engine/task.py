@@ -7,7 +7,7 @@ batches are cut, nor on how many watermarks it was told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from typing import Any
 
@@ -22,7 +22,7 @@ from millpond.core.bundle import (
 from millpond.core.codec import freeze, thaw_all
 from millpond.datastream.time_domain import TimeDomain
 from millpond.engine.chain import OperatorChain
-from millpond.engine.operators.operators import is_tagged
+from millpond.engine.operators.base import Handler, Outputs, is_tagged
 from millpond.state.key_group_state import KeyGroupState
 
 
@@ -34,12 +34,20 @@ class Task:
         self.chain = chain
         self._clock = chain.clock
         self._root = chain.root
-        self._handlers = chain.root.handlers()
-        self._on_timer = chain.root.timer_handler()
+        self._by_record = chain.root.by_record()
+        self._handlers: list[Handler] = []
+        self._on_timer: Handler = lambda time_ms, context: None
+        self._context: Any = None
+        self._add: Callable[[Any, int | None, Place], None] = self._add_value
+        if self._by_record is not None:
+            self._handlers = self._by_record.handlers()
+            self._on_timer = self._by_record.timer_handler()
+            self._context = self._by_record.context
+            if self._by_record.stamps_results:
+                self._add = self._add_stamped
         self._state = KeyGroupState(0)
         self._output = BundleBuilder()
         self._side_outputs: dict[str, BundleBuilder] = {}
-        self._add = self._add_stamped if chain.root.stamps_results else self._add_value
 
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
         """Turn to a key group whose clocks stand at the given times."""
@@ -47,7 +55,8 @@ class Task:
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
         self._clock.bind(state)
-        self._root.begin_stretch(watermark)
+        if self._by_record is not None:
+            self._by_record.begin_stretch(watermark)
 
     def reset(self) -> None:
         """After a failure: nothing of what was collected may come out later."""
@@ -62,12 +71,13 @@ class Task:
         to `end_clock`, and due timers fire."""
         clock = self._clock
         bundle = bundle.within(min(clock.watermark, end_clock), end_clock)
-        if self._handlers is None:
+        root = self._by_record
+        if root is None:
             self._root.process(bundle)
             return
         if _later_input_is_first(bundle.inputs):
-            self._root.begin_stretch(end_clock)
-        timers, current, context = self._state.event_timers, clock.current, self._root.context
+            root.begin_stretch(end_clock)
+        timers, current, context = self._state.event_timers, clock.current, self._context
         watermark = clock.watermark
         value: Any = None
         try:
@@ -91,10 +101,9 @@ class Task:
                     for result in results:
                         self._add(result, timestamp, (watermark, phase, sequence))
         except Exception as problem:
-            raise self._root.failed(problem, self._root.action, value) from None
+            raise root.failed(problem, root.action, value) from None
 
     def _each_handler(self, inputs: int | list[int]) -> Iterable[Any]:
-        assert self._handlers is not None
         if isinstance(inputs, int):
             return repeat(self._handlers[inputs])
         return map(self._handlers.__getitem__, inputs)
@@ -111,7 +120,7 @@ class Task:
         """A timer is removed before its callback, which may register the same time again; one that a
         callback registers and that is due already fires in this same advance (C13, C52)."""
         clock, current = self._clock, self._clock.current
-        on_timer, context = self._on_timer, self._root.context
+        on_timer, context = self._on_timer, self._context
         if context is not None:
             context.domain = TimeDomain.EVENT_TIME
         base = clock.watermark
@@ -137,7 +146,7 @@ class Task:
         """Fire all processing-time timers up to now. Overdue ones fire at once (C16)."""
         clock, timers = self._clock, self._state.processing_timers
         clock.processing_time_ms = processing_time_ms
-        context = self._root.context
+        context = self._context
         if context is not None:
             context.domain = TimeDomain.PROCESSING_TIME
         phase = PHASE_AFTER if after_records else PHASE_BEFORE
@@ -155,15 +164,14 @@ class Task:
     def finish(self) -> None:
         """Send the results of this key group down the chain."""
         self._state.clean_some()
-        root = self._root
-        for tag, output in self._side_outputs.items():
+        self._root.send(self._collected())
+
+    def _collected(self) -> Outputs:
+        """Take what has been collected, side outputs first."""
+        for tag, output in (*self._side_outputs.items(), (None, self._output)):
             bundle = output.build()
-            emit = root.side_outputs.get(tag)
-            if bundle is not None and emit is not None:  # else: nobody reads this side output
-                emit(bundle.with_values(root.check_side(tag, bundle.values)))
-        bundle = self._output.build()
-        if bundle is not None:
-            root.emit(bundle.with_values(root.checked(bundle.values)))
+            if bundle is not None:
+                yield tag, bundle
 
     def _add_stamped(self, result: tuple[Any, int], _: int | None, place: Place) -> None:
         self._add_value(result[0], result[1], place)

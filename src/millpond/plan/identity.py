@@ -10,7 +10,9 @@ from typing import Any
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.datastream.stream_graph import OperatorKind
 from millpond.plan.physical import JobPlan, OperatorPlan
+from millpond.plan.window_strategy import window_layout
 
 _COMPARED = {
     "parallelism": "parallelism",
@@ -74,6 +76,7 @@ def identity_of(plan: JobPlan) -> JobIdentity:
 
 
 def state_layout(operator: OperatorPlan) -> str:
-    """Return how an operator's state is laid out: its kind, and what the operation adds if that matters."""
-    layout = getattr(operator.function, "state_layout", None)
-    return operator.kind.value if layout is None else f"{operator.kind.value}: {layout()}"
+    """Return how an operator's state is laid out: by its kind, and for windows by how they are run."""
+    kind: str = operator.kind.value
+    is_window = operator.kind is OperatorKind.WINDOW
+    return f"{kind}: {window_layout(operator.function)}" if is_window else kind

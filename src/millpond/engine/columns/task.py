@@ -78,15 +78,8 @@ class ColumnTask:
     def finish(self) -> None:
         """Send the results of this key group down the chain."""
         self._table.release_rows()
-        root = self._root
         outputs, self._outputs = self._outputs, {}
-        for tag, bundles in outputs.items():
-            bundle = Bundle.joined(bundles)
-            if tag is None:
-                root.emit(bundle.with_values(root.checked(bundle.values)))
-            elif tag in root.side_outputs:  # else: nobody reads this side output
-                values = root.check_side(tag, bundle.values)
-                root.side_outputs[tag](bundle.with_values(values))
+        self._root.send((tag, Bundle.joined(bundles)) for tag, bundles in outputs.items())
 
     # --- one call --------------------------------------------------------------------------------
 

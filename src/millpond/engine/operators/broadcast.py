@@ -15,7 +15,7 @@ from millpond.datastream.state import MapStateDescriptor, StateDescriptor
 from millpond.datastream.time_domain import TimeDomain
 from millpond.datastream.timerservice import TimerService
 from millpond.engine.context import TaskClock, TaskRuntimeContext, TaskTimerService
-from millpond.engine.operators.operators import Handler, Operator
+from millpond.engine.operators.base import Handler, RecordOperator
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
 from millpond.state.broadcast_state import BroadcastStateHandle, ReadOnlyBroadcastStateHandle
@@ -37,9 +37,12 @@ class _NoKey:
 NO_KEY = _NoKey()
 
 
-class BroadcastProcessOperator(Operator):
+class BroadcastProcessOperator(RecordOperator):
     """Input 0 are records, input 1 is broadcast."""
 
+    keeps_state = True
+    later_input_first = True
+    keyed = False
     action = "process_element or process_broadcast_element"
 
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
@@ -67,6 +70,8 @@ class BroadcastProcessOperator(Operator):
 
 
 class KeyedBroadcastProcessOperator(BroadcastProcessOperator):
+    keyed = True
+
     def begin_stretch(self, until_ms: int) -> None:
         self.clock.current.key = NO_KEY
         try:
@@ -105,8 +110,7 @@ class _BaseContext(BaseBroadcastProcessFunction.BaseContext):
 class _ReadOnlyContext(_BaseContext, KeyedBroadcastProcessFunction.OnTimerContext):
     def __init__(self, operator: BroadcastProcessOperator) -> None:
         super().__init__(operator)
-        keyed = isinstance(operator, KeyedBroadcastProcessOperator)
-        self._timer_service = TaskTimerService(operator.clock, operator.name, keyed)
+        self._timer_service = TaskTimerService(operator.clock, operator.name, operator.keyed)
         self.domain = TimeDomain.EVENT_TIME
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:

@@ -10,7 +10,7 @@ import numpy
 from millpond.core.bundle import PHASE_EVENT_TIMER, Bundle, Place
 from millpond.core.codec import ATOMS, freeze
 from millpond.datastream.output_tag import OutputTag
-from millpond.engine.operators.operators import is_tagged
+from millpond.engine.operators.base import is_tagged
 
 
 class PlacedResults:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from millpond.core.bundle import Bundle
 from millpond.datastream.functions import SinkContext
 from millpond.engine.context import TaskClock
-from millpond.engine.operators.operators import Operator
+from millpond.engine.operators.base import Operator
 from millpond.plan.physical import OperatorPlan
 
 

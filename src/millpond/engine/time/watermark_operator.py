@@ -23,7 +23,7 @@ from millpond.datastream.columns import TimestampField
 from millpond.engine.context import TaskClock
 from millpond.engine.exchange.frames import Producer
 from millpond.engine.exchange.router import Router
-from millpond.engine.operators.operators import Operator
+from millpond.engine.operators.base import Operator
 from millpond.plan.physical import OperatorPlan
 
 # Generator, watermark, last active at ms, and the newest timestamp (not in what was written before 0.1.0).
@@ -31,6 +31,7 @@ Saved = tuple[Any, int, int, int] | tuple[Any, int, int]
 
 
 class WatermarkOperator(Operator):
+    keeps_state = True
     """Assigns timestamps and computes the watermark after every record (C11).
 
     It is a watermark origin: what follows lives by its watermark, not by the one from before. The

@@ -13,6 +13,7 @@ from millpond.core.columns import Numbers
 from millpond.datastream.window import TimeWindow
 from millpond.datastream.window.assigners import event_time
 from millpond.engine.context import TaskRuntimeContext
+from millpond.engine.operators.base import Drive
 from millpond.engine.operators.placed_results import PlacedResults
 from millpond.engine.windows.contents import WindowStateStore
 from millpond.engine.windows.general import WindowOperator
@@ -23,6 +24,8 @@ from millpond.state.key_group_state import KeyGroupState
 
 class BatchedWindowOperator(WindowOperator):
     """Results are what the general operator gives, in the same order."""
+
+    drive = Drive.BATCHED_WINDOWS
 
     def open(self, context: TaskRuntimeContext) -> None:
         super().open(context)

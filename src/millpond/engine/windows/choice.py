@@ -8,14 +8,15 @@ from millpond.engine.windows.general import WindowOperator
 from millpond.engine.windows.panes import PaneWindowOperator
 from millpond.engine.windows.sessions import SessionWindowOperator
 from millpond.plan.physical import OperatorPlan
+from millpond.plan.window_strategy import WindowStrategy, window_strategy
 
 _OPERATORS = {
-    "general": WindowOperator,
-    "panes": PaneWindowOperator,
-    "aligned": AlignedWindowOperator,
-    "session": SessionWindowOperator,
+    WindowStrategy.GENERAL: WindowOperator,
+    WindowStrategy.PANES: PaneWindowOperator,
+    WindowStrategy.ALIGNED: AlignedWindowOperator,
+    WindowStrategy.SESSION: SessionWindowOperator,
 }
 
 
 def window_operator(plan: OperatorPlan, clock: TaskClock, subtask: int) -> WindowOperator:
-    return _OPERATORS[plan.function.operator_kind()](plan, clock, subtask)
+    return _OPERATORS[window_strategy(plan.function)](plan, clock, subtask)

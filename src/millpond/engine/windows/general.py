@@ -21,7 +21,7 @@ from millpond.datastream.window import TimestampedValue, Trigger, TriggerResult,
 from millpond.datastream.window.assigners import MergingWindowAssigner, WindowAssigner
 from millpond.datastream.windowed_stream import WindowOperation
 from millpond.engine.context import FunctionContext, TaskClock, TaskRuntimeContext
-from millpond.engine.operators.operators import Handler, Operator, is_tagged
+from millpond.engine.operators.base import Handler, RecordOperator, is_tagged
 from millpond.engine.windows.contents import (
     MergedWindows,
     Namespace,
@@ -45,7 +45,7 @@ def at_rest(result: Any) -> Any:
     return (result[0], freeze(result[1])) if is_tagged(result) else freeze(result)
 
 
-class WindowOperator(Operator):
+class WindowOperator(RecordOperator):
     """Results carry the window's largest timestamp (C20), so handlers return (value, timestamp)."""
 
     stamps_results = True

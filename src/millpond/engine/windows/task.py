@@ -63,10 +63,4 @@ class WindowTask:
 
     def finish(self) -> None:
         """Bring what is still open to state, and send the results of this key group down the chain."""
-        root = self._root
-        for tag, bundle in self._guarded(root.settle).bundles():
-            if tag is None:
-                root.emit(bundle.with_values(root.checked(bundle.values)))
-            elif tag in root.side_outputs:  # else: nobody reads this side output
-                values = root.check_side(tag, bundle.values)
-                root.side_outputs[tag](bundle.with_values(values))
+        self._root.send(self._guarded(self._root.settle).bundles())

@@ -1,0 +1,158 @@
+"""What operators have in common, and what each kind of them can do beyond that.
+
+A record goes in, results leave by `emit`; chained operators call each other directly. How an operator wants
+its records decides which task drives it (`tasks.py`):
+
+    Operator                 a bundle at a time, inside a chain or as its root
+    RecordOperator           as a root: record by record, with timers in between
+    BatchedWindowOperator    as a root: all records of a batch, then the windows that are due
+    KeyedColumnsOperator     as a root: records and timers of a stretch of event time, as columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+from millpond.common.typeinfo import to_type_info
+from millpond.core.bundle import Bundle
+from millpond.core.codec import thaw_all
+from millpond.core.record_columns import Values, as_list
+from millpond.datastream.functions import Function
+from millpond.datastream.output_tag import OutputTag
+from millpond.engine.context import TaskClock, TaskRuntimeContext
+from millpond.engine.operators.user_errors import user_error
+from millpond.errors import MillpondError, TypeMismatchError
+from millpond.plan.physical import OperatorPlan
+
+Emit = Callable[[Bundle], None]
+Handler = Callable[[Any, Any], "Iterable[Any] | None"]
+"""Takes (value, context), or (time in ms, context) if it handles timers; returns results."""
+Outputs = Iterable[tuple[str | None, Bundle]]
+"""(tag of a side output, or None for the main output; what leaves by it)"""
+
+
+class Drive(Enum):
+    """How the root of a task wants its records."""
+
+    RECORDS = "records"
+    """Record by record, or a bundle at a time (`Operator.by_record`)."""
+    BATCHED_WINDOWS = "batched windows"
+    COLUMNS = "columns"
+
+
+class Operator:
+    """Base: life cycle, outputs, type checks. The attributes of the class say what the operator can do."""
+
+    drive = Drive.RECORDS
+    keeps_state = False
+    """True: as a root without keys it remembers something from one batch to the next."""
+    later_input_first = False
+    """True: at the same instant, records of input 1 come before those of input 0."""
+    batch_mode = False
+    """Set by the chain: the job runs in batch mode."""
+
+    def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
+        self.plan = plan
+        self.name = plan.name
+        self.clock = clock
+        self.subtask = subtask
+        self.emit: Emit = _discard
+        self.side_outputs: dict[str, Emit] = {}
+        self._check = to_type_info(plan.output_type).check()
+        self._tag_checks = {
+            tag: to_type_info(declared).check() for tag, declared in plan.tag_types.items()
+        }
+
+    def open(self, context: TaskRuntimeContext) -> None:
+        """Open the user's function. Called once, before any record."""
+        function = self.plan.function
+        if isinstance(function, Function):
+            try:
+                function.open(context)
+            except Exception as problem:
+                raise user_error(problem, self.name, self.subtask, "open()", None) from None
+
+    def close(self) -> None:
+        """Close the user's function. Not called if the process is killed."""
+        if isinstance(self.plan.function, Function):
+            try:
+                self.plan.function.close()
+            except Exception as problem:
+                raise user_error(problem, self.name, self.subtask, "close()", None) from None
+
+    def by_record(self) -> RecordOperator | None:
+        """Return this operator if it wants its records one by one; None if it takes whole bundles."""
+        return None
+
+    def process(self, bundle: Bundle) -> None:
+        """Take a bundle and emit what comes of it. Operators that are always roots are never called."""
+        raise NotImplementedError(type(self).__name__)
+
+    def send(self, outputs: Outputs) -> None:
+        """Check results against their declared types and send them down the chain."""
+        for tag, bundle in outputs:
+            if tag is None:
+                self.emit(bundle.with_values(self.checked(bundle.values)))
+            elif tag in self.side_outputs:  # else: nobody reads this side output
+                values = self.check_side(tag, bundle.values)
+                self.side_outputs[tag](bundle.with_values(values))
+
+    def checked(self, results: Values) -> Values:
+        """Return results after the type check of the main output; raises if one does not fit."""
+        return self._conform(results, self._check, "emitting a result")
+
+    def check_side(self, tag: str, values: Values) -> Values:
+        """Return values after the type check of a side output; raises if one does not fit."""
+        action = f"emitting to side output '{tag}'"
+        return self._conform(values, self._tag_checks.get(tag), action)
+
+    def _conform(self, values: Values, check: Callable[[Any], Any] | None, action: str) -> Values:
+        if check is None:
+            return values
+        opened = thaw_all(as_list(values))
+        conforming: list[Any] = []
+        try:
+            conforming.extend(map(check, opened))
+        except TypeMismatchError as mismatch:
+            raise self.failed(mismatch, action, opened[len(conforming)]) from None
+        return conforming
+
+    def failed(self, problem: BaseException, action: str, record: object) -> MillpondError:
+        """Return the error to raise when the user's function fails on a record."""
+        return user_error(problem, self.name, self.subtask, action, record)
+
+
+class RecordOperator(Operator):
+    """An operator that a `Task` drives record by record, with the clock at each record's place."""
+
+    context: Any = None
+    """The `ctx` argument of its handlers."""
+    action = "process_element"
+    """What it is doing, for errors."""
+    stamps_results = False
+    """True: handlers return (value, timestamp) instead of values."""
+
+    def by_record(self) -> RecordOperator | None:
+        return self
+
+    def handlers(self) -> list[Handler]:
+        """Return one handler per input."""
+        raise NotImplementedError(type(self).__name__)
+
+    def timer_handler(self) -> Handler:
+        """Return what is called when a timer of the current key fires."""
+        return lambda time_ms, context: None
+
+    def begin_stretch(self, until_ms: int) -> None:
+        """See KeyedBroadcastProcessFunction."""
+
+
+def _discard(bundle: Bundle) -> None:
+    """The output of an operator nobody reads."""
+
+
+def is_tagged(result: Any) -> bool:
+    """True for (OutputTag, value): a result for a side output."""
+    return type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag)
