@@ -123,6 +123,11 @@ class Coordinator:
             self._load_epoch(self._last_epoch)
             # The batch after that one may be planned already; what it reads has been handed out.
             plans = [self._folder.read_plan(self._last_epoch + i) for i in (0, 1)]
+            if self._last_epoch >= 0 and plans[0] is None:
+                raise self._folder.incomplete(
+                    f"plans/{self._last_epoch}.plan",
+                    f"which says where the sources are after batch {self._last_epoch}",
+                )
             newest = plans[1] or plans[0]
             if newest is not None:
                 self._take_positions(newest)
@@ -156,9 +161,8 @@ class Coordinator:
         assert self._folder is not None
         left = self._folder.read_epoch(epoch)
         if left is None:
-            raise IncompatibleCheckpointError(
-                f"The job folder {self._folder.path} lacks epoch {epoch}, which the next batch "
-                "builds upon. The folder is incomplete; start afresh in another one."
+            raise self._folder.incomplete(
+                f"epochs/{epoch}.epoch", "which the next batch builds upon"
             )
         self._saved = left["saved"]
         self._channels = left["channels"]
@@ -240,6 +244,8 @@ class Coordinator:
                 f"{self._last_epoch}. The job folder was changed; start afresh in another one."
             )
         planned = None if self._folder is None else self._folder.read_plan(epoch)
+        if self._folder is not None and planned is not None:
+            self._folder.check_lanes(epoch, self.lanes)
         if epoch == self._last_epoch:
             # It ran, but Spark did not commit it: it runs again, from what was before it.
             self._load_epoch(epoch - 1)

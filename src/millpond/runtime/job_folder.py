@@ -13,10 +13,14 @@
 
 Every file is written aside, synced and renamed; blobs are as in `runtime/task/codec.py`. A batch is
 planned once: if its plan is there, a restart runs exactly that plan again.
+
+What a crash can leave: with E the newest epoch there is, a plan of E + 1 or none, and lanes of it without the
+plan. A plan of E, and every lane of a plan, are always there; a folder without is refused (`incomplete`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -86,6 +90,8 @@ class JobFolder:
         path = self.path / "job.blob"
         stored = self._read(path, BlobKind.BATCH_PLAN)
         if stored is None:
+            if self.planned_epochs() or self.last_epoch() >= 0:
+                raise self.incomplete("job.blob", "which says what the job is")
             self._write(path, codec.encode(BlobKind.BATCH_PLAN, identity))
             return identity
         for name, value in identity.items():
@@ -117,19 +123,39 @@ class JobFolder:
 
     def start_run(self) -> int:
         """Begin the next run of the job; its number is higher than that of any run before."""
-        try:
-            generation = int(self.run_file.read_text().split()[0]) + 1
-        except FileNotFoundError:
-            generation = 1
+        generation = self._last_generation() + 1
         self._write(self.run_file, f"{generation} running".encode())
         self.generation = generation
         return generation
 
     def end_run(self) -> None:
         """Tell the slots, wherever they are, that they are no longer needed."""
-        if self.run_file.exists():
-            generation = self.run_file.read_text().split()[0]
+        with contextlib.suppress(CorruptDataError):  # said by start_run
+            generation = self._last_generation()
+            if generation == 0:
+                return
             self._write(self.run_file, f"{generation} ended".encode())
+
+    def _last_generation(self) -> int:
+        """0 if there was no run yet."""
+        try:
+            text = self.run_file.read_text()
+        except FileNotFoundError:
+            return 0
+        found = re.fullmatch(r"(\d+) (running|ended)", text)
+        if found is None:
+            raise CorruptDataError(
+                f"{self.run_file}: '{text[:40]}' is not the number of a run and its state. If no process of "
+                "the job runs any more, remove the file."
+            )
+        return int(found.group(1))
+
+    def incomplete(self, lacking: str, use: str) -> IncompatibleCheckpointError:
+        """The error for a file that no crash can have taken. `use`: what it is there for, after a comma."""
+        return IncompatibleCheckpointError(
+            f"The job folder {self.path} lacks {lacking}, {use}. No crash removes it. Restore the whole "
+            "folder from a copy, or start the job in another folder, from a savepoint if there is one."
+        )
 
     @property
     def spark_checkpoint(self) -> Path:
@@ -146,6 +172,13 @@ class JobFolder:
 
     def read_plan(self, epoch: int) -> dict[str, Any] | None:
         return self._read(self.path / "plans" / f"{epoch}.plan", BlobKind.BATCH_PLAN)
+
+    def check_lanes(self, epoch: int, lanes: int) -> None:
+        """Raise if a lane of a planned batch is not there."""
+        for lane in range(lanes):
+            path = self.lane_path(epoch, lane)
+            if not path.exists():
+                raise self.incomplete(f"plans/{path.name}", f"which says what batch {epoch} reads")
 
     def planned_epochs(self) -> list[int]:
         """Batches whose plans are still there."""
@@ -186,7 +219,9 @@ class JobFolder:
         return str(self.path / "unions" / Path(path).name)
 
     def read_unions(self, path: str) -> dict[int, bytes]:
-        unions: Any = self._read(Path(path), BlobKind.UNIONS) or {}
+        unions: Any = self._read(Path(path), BlobKind.UNIONS)
+        if unions is None:
+            raise self.incomplete(f"unions/{Path(path).name}", "the union lists of a task")
         return unions  # type: ignore[no-any-return]
 
     def drop_unions(self) -> None:
