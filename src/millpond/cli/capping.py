@@ -12,6 +12,7 @@ from typing import Any
 from millpond.cli import capping_orders
 from millpond.cli.capping_job import (
     JOB_NAME,
+    config_of,
     dead_letters_of,
     make_absolute,
     make_environment,
@@ -51,14 +52,14 @@ def run_capping(parsed: argparse.Namespace) -> int:
 
 def _run(parsed: argparse.Namespace) -> int:
     make_absolute(parsed)
-    source = make_source(parsed)
+    source, config = make_source(parsed), config_of(parsed)
     if is_locked(Path(parsed.checkpoint), JOB_NAME):
         raise ProgramError(f"--checkpoint {parsed.checkpoint}: a job runs there already.")
     with redis_of(parsed) as redis_url:
-        environment = make_environment(parsed, source, parsed.until_end, redis_url)
+        environment = make_environment(parsed, config, source, parsed.until_end, redis_url)
         if parsed.redis is None:
             print(f"Redis, while this runs: {redis_url}", file=sys.stderr)
-        remember(parsed)
+        remember(parsed, config)
         client = environment.execute_async(JOB_NAME)
         try:
             _watch(client)
