@@ -21,7 +21,7 @@ from millpond.apps.frequency_capping import (
 )
 from millpond.apps.frequency_capping.embedded import embedded_redis, embedded_url
 from millpond.apps.frequency_capping.records import Messages
-from millpond.apps.frequency_capping.rules import TimesToLive, parse_rules
+from millpond.apps.frequency_capping.rules import GONE_RULE_MS, TimesToLive, parse_rules
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.datastream import StreamExecutionEnvironment
@@ -42,7 +42,15 @@ _REDIS = "redis"
 _KEY_GROUPS = 32
 _KEPT = (
     *("input", "history", "begin", "rules", "rules_topic", "redis", "redis_ttl", "state_ttl"),
-    *("checkpoint", "dead_letters", "out_of_orderness", "master", "parallelism", "settings"),
+    *(
+        "rules_grace",
+        "checkpoint",
+        "dead_letters",
+        "out_of_orderness",
+        "master",
+        "parallelism",
+        "settings",
+    ),
 )
 _FOR_EVER, _RESTART_PAUSE_MS = 1 << 30, 2000
 
@@ -129,13 +137,16 @@ def make_environment(
 
 def _times_to_live(parsed: argparse.Namespace, config: CappingConfig) -> TimesToLive:
     found: dict[str, int | None] = {}
-    for option in ("redis_ttl", "state_ttl"):
+    for option in ("redis_ttl", "state_ttl", "rules_grace"):
         text = getattr(parsed, option)
         try:
             found[option] = None if text is None else parse_duration(text)
         except WindowError as problem:
             raise ProgramError(f"--{option.replace('_', '-')}: {problem}.") from None
-    lives = TimesToLive(found["redis_ttl"], found["state_ttl"])
+    grace_ms = found["rules_grace"]  # None: remembered by a version that had no such option
+    lives = TimesToLive(
+        found["redis_ttl"], found["state_ttl"], GONE_RULE_MS if grace_ms is None else grace_ms
+    )
     try:
         lives.check(parse_rules(config.rules).values())
     except RuleError as problem:

@@ -62,6 +62,13 @@ def add_commands(commands: Any) -> None:
         "long as any view matters. A safety net behind what is removed in time; costs about a fifth of the "
         "speed (default: none)",
     )
+    run.add_argument(
+        "--rules-grace",
+        default="1h",
+        metavar="TIME",
+        help="how long a rule that vanishes from the rules goes on counting, without capping anything, in "
+        "event time: if it comes back meanwhile, nothing is lost (default 1h; 0s: it is forgotten at once)",
+    )
     run.add_argument("--checkpoint", required=True, metavar="DIR", help="folder for durable state")
     run.add_argument(
         "--until-end",

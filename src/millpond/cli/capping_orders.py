@@ -87,6 +87,8 @@ def explain(parsed: argparse.Namespace) -> int:
             )
             state = f"CAPPED since {time_text(pair['capped_since'])}, {until}"
         count = f"{len(pair['views'])} of {pair['limit']} views"
+        if pair["rule_gone_until"] is not None:
+            state = f"rule is gone, but counts until {time_text(pair['rule_gone_until'])}"
         print(f"  {pair['member']} by rule '{pair['rule']}': {count}, {state}")
         for view in pair["views"]:
             print(f"    {time_text(view)}")

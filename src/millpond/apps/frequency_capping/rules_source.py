@@ -131,9 +131,11 @@ class _RulesEnumerator(SplitEnumerator):
         gone = [repr(name) for name in before if name not in after]
         if gone:
             _log.warning(
-                "%s no longer has %s: nothing is capped by that any more, and what was counted is forgotten.",
+                "%s no longer has %s: nothing is capped by that any more. What was counted is kept for "
+                "%d s of event time (--rules-grace): put it back before that if this is a mistake.",
                 self._path or "The job, now without a file of rules,",
                 ", ".join(gone),
+                self._lives.gone_rule_ms // 1000,
             )
 
     def position(self) -> tuple[str | None, str]:
