@@ -11,10 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millpond.apps.frequency_capping.control import ControlFolder
-from millpond.apps.frequency_capping.erase import erase_letters
-from millpond.apps.frequency_capping.only_orders import OnlyOrders
-from millpond.cli.capping_job import (
+from millpond.apps.frequency_capping.command.job import (
     CONTROL,
     JOB_NAME,
     config_of,
@@ -24,6 +21,9 @@ from millpond.cli.capping_job import (
     redis_of,
     remembered,
 )
+from millpond.apps.frequency_capping.control import ControlFolder
+from millpond.apps.frequency_capping.erase import erase_letters
+from millpond.apps.frequency_capping.only_orders import OnlyOrders
 from millpond.datastream.connectors.redis import connect, hidden
 from millpond.errors import JobExecutionError
 from millpond.runtime.job_folder import is_locked

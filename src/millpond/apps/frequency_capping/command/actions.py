@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millpond.cli import capping_orders
-from millpond.cli.capping_job import (
+from millpond.apps.frequency_capping.command import orders
+from millpond.apps.frequency_capping.command.job import (
     JOB_NAME,
     config_of,
     dead_letters_of,
@@ -43,9 +43,9 @@ def run_capping(parsed: argparse.Namespace) -> int:
         "run": _run,
         "serve": _serve,
         "demo": _demo,
-        "rebuild-redis": capping_orders.rebuild,
-        "forget": capping_orders.forget,
-        "explain": capping_orders.explain,
+        "rebuild-redis": orders.rebuild,
+        "forget": orders.forget,
+        "explain": orders.explain,
     }
     return actions[parsed.action](parsed)
 
@@ -96,7 +96,7 @@ def _serve(parsed: argparse.Namespace) -> int:
         return 0
     os.environ[_REDIS_VARIABLE] = parsed.redis
     uvicorn.run(
-        "millpond.cli.capping:app_of_environment",
+        "millpond.apps.frequency_capping.command.actions:app_of_environment",
         factory=True,
         host=parsed.host,
         port=parsed.port,
@@ -153,6 +153,6 @@ def _report(client: JobClient, dead_letters: str) -> None:
         if name.startswith(prefix):
             print(f"  {name.removeprefix(prefix)}: {count:,}")
     now_ms = int(metrics.get("cap users.currentInputWatermark", 0))
-    print(f"Redis is as of {capping_orders.time_text(now_ms)}, in event time.")
+    print(f"Redis is as of {orders.time_text(now_ms)}, in event time.")
     if counts["bad"] or counts["late"]:
         print(f"Bad and late records are in {dead_letters}.")
