@@ -151,6 +151,20 @@ def test_every_module_can_be_imported_alone() -> None:
     assert done.stdout.splitlines()[-1] == f"{len(names)} modules imported alone"
 
 
+@pytest.mark.parametrize(
+    "path", [own for own in files(".") if not relative(own).startswith("apps/")], ids=relative
+)
+def test_nothing_outside_of_apps_knows_an_app(path: Path) -> None:
+    """Apps are programs as users write them, and plug-ins of the command line (O8)."""
+    for name in imports(path):
+        assert not name.startswith("millpond.apps"), f"{relative(path)} imports {name}"
+    apps = [own.name for own in (SOURCE / "apps").iterdir() if (own / "__init__.py").exists()]
+    assert "frequency_capping" in apps
+    text = path.read_text().lower()
+    for word in (*apps, *(own.replace("_", " ") for own in apps), "capping", "millpond.apps"):
+        assert word not in text, f"{relative(path)} names {word}"
+
+
 def test_source_files_stay_readable() -> None:
     too_long = {
         relative(path): lines

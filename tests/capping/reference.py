@@ -7,6 +7,8 @@ Nothing of the app is used but the meaning of its words:
   after each view that made it as many, or more.
 - Rules change at a moment. One that is new, or counts other things than before, knows the views from then on.
   One that is changed otherwise knows also the views that mattered to it at that moment.
+- A rule that is left out of the rules goes on counting for a grace period, in case it comes back before it is
+  over; so what it needs is kept. One that is deleted by its name is gone.
 - Of two records of an impression the first counts.
 """
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import zoneinfo
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 NEVER = 1 << 62
@@ -51,11 +53,14 @@ class Came:
 @dataclass(frozen=True)
 class Phase:
     """Rules, and from when on they are in force. `after`: they came when event time was there already, after
-    so many records; so what happened in that very millisecond was before them."""
+    so many records; so what happened in that very millisecond was before them. `deleted`: the name of a rule
+    that is gone for good. `kept`: rules that only go on counting (see `with_grace`)."""
 
     since: int
     rules: list[Rule]
     after: int | None = None
+    deleted: str | None = None
+    kept: tuple[Rule, ...] = ()
 
     def is_later_than(self, time: int) -> bool:
         return self.since > time or (self.after is not None and self.since == time)
@@ -98,8 +103,31 @@ def counted_by(record: Record, rule: Rule) -> str | None:
 # --- rules that change -------------------------------------------------------------------------------
 
 
+def with_grace(phases: list[Phase], grace: int) -> list[Phase]:
+    """The same phases, with the rules that go on counting, and a phase whenever one of them ceases to."""
+    found: list[Phase] = []
+    kept: dict[str, tuple[Rule, int]] = {}
+
+    def end_graces(now: int) -> None:
+        for end in sorted({end for _, end in kept.values() if end <= now}):
+            for name in [name for name, own in kept.items() if own[1] == end]:
+                del kept[name]
+            still = tuple(rule for rule, _ in kept.values())
+            found.append(Phase(end, found[-1].rules, kept=still))
+
+    for phase in phases:
+        end_graces(phase.since)
+        for rule in found[-1].rules if found else []:
+            kept[rule["name"]] = (rule, phase.since + grace)
+        for name in [*(rule["name"] for rule in phase.rules), phase.deleted]:
+            kept.pop(str(name), None)
+        found.append(replace(phase, kept=tuple(rule for rule, _ in kept.values())))
+    end_graces(NEVER)
+    return found
+
+
 def named(phase: Phase, name: str) -> Rule | None:
-    return next((rule for rule in phase.rules if rule["name"] == name), None)
+    return next((rule for rule in [*phase.rules, *phase.kept] if rule["name"] == name), None)
 
 
 def counts_the_same(one: Rule, other: Rule) -> bool:
@@ -124,10 +152,10 @@ def is_known(time: int, name: str, phases: list[Phase]) -> bool:
 # --- duplicates --------------------------------------------------------------------------------------
 
 
-def remembered(rules: list[Rule]) -> int:
+def remembered(phase: Phase) -> int:
     """How long an impression is known: as long as any view can matter, but no more than 30 days."""
     lengths = [0]
-    for rule in rules:
+    for rule in [*phase.rules, *phase.kept]:
         window = rule["window"]
         if isinstance(window, str):
             length = NEVER if window == "lifetime" else duration(window)
@@ -150,9 +178,9 @@ def without_duplicates(records: list[Came], phases: list[Phase]) -> list[Came]:
         )
         name = (str(record["user_no"]), record.get("event", "view"), record.get("impression_id"))
         if name[2] is not None and name in seen:
-            first, known = seen[name], remembered(phases[phase].rules)
+            first, known = seen[name], remembered(phases[phase])
             forgotten = any(
-                first + remembered(phases[i].rules) <= phases[i + 1].since for i in range(phase)
+                first + remembered(phases[i]) <= phases[i + 1].since for i in range(phase)
             )
             if abs(came.time - first) < known and came.begins < first + known and not forgotten:
                 continue

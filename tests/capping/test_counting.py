@@ -68,14 +68,7 @@ class Watched(CapUsers):
         return changes
 
 
-class WithTtl(Watched):
-    """Behind everything there is a time to live of state; it must not be noticed."""
-
-    def __init__(self) -> None:
-        super().__init__(None, TimesToLive(state_ms=400 * DAY))
-
-
-class Unswept(WithTtl):
+class Unswept(Watched):
     """As if what removes old entries had a fault."""
 
     def _sweep(self, now_ms: int) -> None:
@@ -93,6 +86,7 @@ def run(
     rules: list[dict[str, Any]] | list[list[Any]],
     out_of_orderness_ms: int = 0,
     function: type[CapUsers] = CapUsers,
+    lives: TimesToLive | None = None,
     **settings: Any,
 ) -> tuple[list[Any], list[Any]]:
     """(changes, late records) of a job that reads these batches. Rules: those from the start on, or the
@@ -115,7 +109,7 @@ def run(
     changes = (
         views.key_by(lambda arrival: arrival[0])
         .connect(rule_stream.broadcast(RULES))
-        .process(function())
+        .process(function(None, lives))
         .uid("cap users")
     )
     both = changes.map(lambda change: ("change", change)).union(
@@ -257,10 +251,10 @@ class Happenings:
         self.records = [{**own, "number": number} for number, own in enumerate(records)]
         self.batches = cut(self.records, seed)
         self.told: list[list[Any]] = [[] for _ in range(len(self.batches) + 1)]
+        self._rules = [self._rule(name) for name in ("one", "two")[: chance.randrange(1, 3)]]
+        self.told[0].append({"rules": list(self._rules)})
         for _ in range(chance.randrange(6)):
             chance.choice(self.told).append(self._message())
-        first = [self._rule(name) for name in ("one", "two")[: chance.randrange(1, 3)]]
-        self.told[0].insert(0, {"rules": first})
         self.failures = {chance.randrange(50) for _ in range(chance.randrange(3))}
         self.bound = chance.choice([0, 0, HOUR])
 
@@ -296,8 +290,11 @@ class Happenings:
     def _message(self) -> dict[str, Any]:
         chance, name = self._chance, self._chance.choice(["one", "two"])
         message: dict[str, Any] = {"rule": self._rule(name)}
-        if chance.random() < 0.2:
-            message = chance.choice([{"delete": name}, {"rules": [self._rule(name)]}])
+        self._rules.append(message["rule"])
+        if chance.random() < 0.4:  # rules that were there before come back, or are left out
+            again = chance.sample(self._rules, chance.randrange(min(3, len(self._rules) + 1)))
+            alone = list({own["name"]: own for own in again}.values())
+            message = chance.choice([{"delete": name}, {"rules": alone}, {"rules": alone}])
         if chance.random() < 0.5:
             message["at"] = chance.choice(self._times)
         return message
@@ -312,9 +309,11 @@ def test_whatever_happens_the_app_agrees_at_every_moment(seed: int) -> None:
     _failures.clear()
     _failures.update(happenings.failures)
     settings = {"pipeline.max-parallelism": 1, "parallelism.default": 1}
-    function = WithTtl if seed % 4 == 0 else Watched
-    changes, late = run(happenings.batches, happenings.told, happenings.bound, function, **settings)
-    came, phases = what_came(happenings.records)
+    grace_ms = [0, 10 * 60_000, HOUR, 30 * HOUR][seed // 4 % 4]
+    lives = TimesToLive(state_ms=400 * DAY if seed % 4 == 0 else None, gone_rule_ms=grace_ms)
+    told, bound = happenings.told, happenings.bound
+    changes, late = run(happenings.batches, told, bound, Watched, lives=lives, **settings)
+    came, phases = what_came(happenings.records, grace_ms)
     assert_agree(came, phases, changes)
     kept = reference.without_duplicates(came, phases)
     for arrival in late[:1]:
@@ -325,11 +324,11 @@ def test_whatever_happens_the_app_agrees_at_every_moment(seed: int) -> None:
             assert reference.capped(without, phases, now) == known, "it was not too late"
 
 
-def what_came(records: list[dict[str, Any]]) -> tuple[list[Came], list[Phase]]:
+def what_came(records: list[dict[str, Any]], grace_ms: int) -> tuple[list[Came], list[Phase]]:
     """For the reference, from what the function has seen. After a restart it has seen some again."""
     last = {what: place for place, (what, _) in enumerate(_came)}
     came: list[Came] = []
-    phases = [Phase(reference.LONG_AGO, [])]
+    phases = [Phase(reference.LONG_AGO, [])]  # without grace, which depends on all of them
     waiting: list[tuple[int, Any]] = []
 
     def put_in_force(since: int, message: Any, after: int | None) -> None:
@@ -340,7 +339,7 @@ def what_came(records: list[dict[str, Any]]) -> tuple[list[Came], list[Phase]]:
             name = message["delete"] if "delete" in message else message["rule"]["name"]
             rules = [own for own in rules if own["name"] != name]
             rules += [message["rule"]] if "rule" in message else []
-        phases.append(Phase(since, rules, after))
+        phases.append(Phase(since, rules, after, message.get("delete")))
 
     def put_what_waits_in_force(clock: int) -> None:
         waiting.sort(key=lambda own: own[0])
@@ -363,7 +362,7 @@ def what_came(records: list[dict[str, Any]]) -> tuple[list[Came], list[Phase]]:
         else:
             put_in_force(clock, message, len(came))
     put_what_waits_in_force(reference.NEVER)
-    return came, phases
+    return came, reference.with_grace(phases, grace_ms)
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -441,7 +440,8 @@ def test_time_to_live_removes_what_was_not_swept() -> None:
     views = [record(1, ad, 0, impression_id=ad) for ad in "abcdef"]
     later = [record(1, "x", days * DAY) for days in (399, 401)]
     _entries.clear()
-    run([views, *([own] for own in later), [record(2, "x", 402 * DAY)]], rules, function=Unswept)
+    batches = [views, *([own] for own in later), [record(2, "x", 402 * DAY)]]
+    run(batches, rules, function=Unswept, lives=TimesToLive(state_ms=400 * DAY))
     assert 12 <= _entries[-2] <= 15, "views and impressions, and the new view"
     assert _entries[-1] <= 2
 

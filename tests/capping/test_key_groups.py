@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from millpond.cli.capping_job import _configuration
+from millpond.apps.frequency_capping.command.job import _configuration
 
 
 @pytest.mark.parametrize(

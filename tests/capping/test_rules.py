@@ -181,7 +181,7 @@ def test_rule_that_redis_would_forget_is_refused_whenever_it_comes(
     assert list(checked.execute_and_collect()) == sent[:1]
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({"rules": [GOOD]}))
-    source = RulesSource(str(rules), str(tmp_path), lives)
+    source = RulesSource(str(rules), str(tmp_path), lives, look_every_ms=0)
     enumerator = source.create_enumerator(1, cast(Any, None))
     assert len(enumerator.poll(10)) == 1
     rules.write_text(json.dumps({"rules": [longer]}))

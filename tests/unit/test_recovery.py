@@ -48,9 +48,10 @@ class Crash(Exception):
 class StandInForSpark:
     """What survives a crash besides the job folder: committed logs and the last committed batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_ms: Callable[[], int] = lambda: 0) -> None:
         self.logs: dict[tuple[int, int], MemoryLogStore] = {}
         self.committed = -1
+        self._clock_ms = clock_ms
 
     def run(
         self, plan: JobPlan, checkpoints: Path, crash: tuple[int, str] | None, keep: bool = False
@@ -61,7 +62,7 @@ class StandInForSpark:
             identity = folder.check_identity(identity_of(plan))
             stored = stored_types(folder) or {}
             plan = plan.starting_from(JobStart(identity.job_id, identity.savepoint, stored))
-            coordinator = Coordinator(plan, folder, OutputDelivery(plan), lambda: 0)
+            coordinator = Coordinator(plan, folder, OutputDelivery(plan), self._clock_ms)
             coordinator.start()
             try:
                 self._run_batches(plan, folder, coordinator, crash)

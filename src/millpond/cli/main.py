@@ -11,7 +11,6 @@ from millpond import __version__
 from millpond.cli import (
     application,
     cancel,
-    capping_options,
     checkpoints,
     cluster_start,
     cluster_stop,
@@ -20,6 +19,7 @@ from millpond.cli import (
     job_list,
     logs,
     machine,
+    plug_ins,
     run,
     savepoints,
     state_query,
@@ -27,11 +27,12 @@ from millpond.cli import (
 from millpond.cli.exit_codes import ExitCode, code_of
 from millpond.errors import MillpondError
 
-_RUN_PROGRAMS = ("run", "run-application", "info", "capping", "demo")
+_RUN_PROGRAMS = ("run", "run-application", "info")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Each command sets `call`, a function of the parsed arguments that returns an exit code."""
+def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """Each command sets `call`, a function of the parsed arguments that returns an exit code. Plug-ins are
+    left out as far as these arguments do not need them; without arguments all are there."""
     parser = argparse.ArgumentParser(
         prog="millpond",
         description="Stateful stream processing in Python, on Apache Spark.",
@@ -43,15 +44,24 @@ def build_parser() -> argparse.ArgumentParser:
     for module in (
         *(run, application, cluster_start, cluster_stop),
         *(job_list, job_info, logs, cancel, savepoints, checkpoints, state_query),
-        *(capping_options, machine),
+        machine,
     ):
         module.add_commands(commands)
     completion.add_commands(commands, build_parser)
+    wanted = next((own for own in arguments or () if not own.startswith("-")), None)
+    if wanted not in commands.choices:
+        plug_ins.add_commands(commands, wanted)
+    if wanted is not None and wanted not in commands.choices:
+        parser.error(
+            f"there is no command '{wanted}'; there are {', '.join(commands.choices)}. One that comes with a "
+            "package is found when that is installed: pip install it again if it should be there."
+        )
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parsed = build_parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parsed = build_parser(given).parse_args(given)
     try:
         return int(parsed.call(parsed))
     except MillpondError as problem:
@@ -61,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\nmillpond: interrupted", file=sys.stderr)
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        if parsed.command in _RUN_PROGRAMS:
+        if parsed.command in _RUN_PROGRAMS or plug_ins.is_from_plug_in(parsed):
             raise  # it may be one of the program's own
         # The reader of our output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

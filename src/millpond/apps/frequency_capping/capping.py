@@ -419,7 +419,7 @@ class CapUsers(ObeysOrders):
             return
         state, now_ms = ctx.get_broadcast_state(RULES), ctx.current_watermark()
         try:
-            told = tell(state, value, now_ms)
+            told = tell(state, value, now_ms, self._lives.gone_rule_ms)
         except RuleError:
             return  # CheckMessages has told so; once, not once for every key group
         if told.changed:

@@ -24,23 +24,34 @@ _KEYS = ("fields", "filter", "max_ahead", "rules")
 
 @dataclass(frozen=True)
 class CappingConfig:
-    """`rules` are as the user wrote them, and right."""
+    """`rules` are as the user wrote them, and right. `names_rules`: False if there was no `rules:`, and the
+    rule that counts without a file stands in."""
 
     rules: list[dict[str, Any]]
     record_format: RecordFormat
+    names_rules: bool = True
 
 
 def default_config() -> CappingConfig:
-    return CappingConfig(DEFAULT_RULES, RecordFormat())
+    return CappingConfig(DEFAULT_RULES, RecordFormat(), names_rules=False)
 
 
 def load_config(path: str | Path) -> CappingConfig:
     """Raises RuleError, naming file, line and reason."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
+        content = Path(path).read_bytes()
+    except OSError as problem:
         raise RuleError(f"The rules {path} cannot be read: {problem}.") from None
-    return parse_config(text, str(path))
+    return read_config(content, str(path))
+
+
+def read_config(content: bytes, where: str) -> CappingConfig:
+    """Of a file's bytes. Raises RuleError, naming file, line and reason."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise RuleError(f"The rules {where} cannot be read: {problem}.") from None
+    return parse_config(text, where)
 
 
 def parse_config(text: str, where: str) -> CappingConfig:
@@ -75,7 +86,7 @@ def parse_config(text: str, where: str) -> CappingConfig:
     except RuleError as problem:
         line = lines[problem.key][0] if problem.key in lines else 1
         raise RuleError(f"{where}, line {line}: {problem}.") from None
-    return CappingConfig(specs, record_format)
+    return CappingConfig(specs, record_format, names_rules="rules" in content)
 
 
 def _check_rules(specs: Any, place: tuple[int, Any] | None, where: str) -> None:

@@ -37,7 +37,6 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     _seen: Any
     _sweep_at: Any
     _rules: Any
-    _until_ms: int
     _changes: list[Change]
 
     def _use(self, plan: RulePlan, now_ms: int) -> None:
@@ -49,7 +48,8 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
         """See control.py. Every key group is asked; the one that has the user answers."""
         now_ms = ctx.current_watermark()
-        self._use(read_plan(ctx.get_broadcast_state(RULES)), now_ms)
+        plan = read_plan(ctx.get_broadcast_state(RULES))
+        self._use(plan, now_ms)
         if "republish" in order:
             ctx.apply_to_keyed_state(MEMBERS, lambda user, _: self._republish(user, now_ms))
         elif "forget" in order:
@@ -64,7 +64,7 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 ctx.apply_to_keyed_state(
                     descriptor,
                     lambda user, _: (
-                        answers.append(self._explain(order, now_ms))
+                        answers.append(self._explain(order, plan.begun(now_ms), now_ms))
                         if user == order["user"] and not answers
                         else None
                     ),
@@ -86,7 +86,7 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             state.clear()
         self._sweep_at.clear()
 
-    def _explain(self, order: dict[str, Any], now_ms: int) -> str:
+    def _explain(self, order: dict[str, Any], plan: RulePlan, now_ms: int) -> str:
         pairs = []
         for pair, packed in self._views.items():
             times = unpack(packed)
@@ -107,8 +107,10 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                     "limit": rule.limit,
                     "capped_since": None if held is None else held[0],
                     "released_at": released_ms if released_ms != NEVER else None,
+                    "rule_gone_until": rule.gone_until_ms,
                 }
             )
+        change_ms = plan.next_message_ms
         waiting = [item for _, work in self._agenda.items() for item in work if type(item) is tuple]
         return json.dumps(
             {
@@ -117,6 +119,6 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
                 "event_time": now_ms,
                 "pairs": sorted(pairs, key=lambda own: (own["rule"], own["member"])),
                 "not_counted_yet": len(waiting),
-                "rules_change_at": self._until_ms if self._until_ms < NEVER else None,
+                "rules_change_at": None if change_ms == NEVER else change_ms,
             }
         )

@@ -78,7 +78,7 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
         .name("read records")
     )
     views = parsed.assign_timestamps_and_watermarks(event_time(job))
-    told = RulesSource(job.rules_path, job.control, job.lives)
+    told = RulesSource(job.rules_path, job.control, job.lives, job.config.names_rules)
     rules = environment.from_source(told, time_of_rules(), "rules").uid("rules")
     done_orders = rules.filter(is_order).uid("orders").map(done).uid("done orders")
     if job.rule_messages is not None:

@@ -31,6 +31,7 @@ LEVELS = {
 DEFAULT_RULES: list[dict[str, Any]] = [
     {"name": "default", "level": "ad", "limit": 5, "window": "5d"},
 ]
+GONE_RULE_MS = 3_600_000
 _MOST_TIMES = 1000
 _KEYS = {"name", "level", "event", "limit", "window", "cool_down", "where", "enabled"}
 
@@ -45,8 +46,9 @@ class RuleError(ProgramError):
 
 @dataclass(frozen=True)
 class Rule:
-    """`spec` is what the user wrote; the rest is made of it. `from_ms`: views before that are not known to it
-    (rulebook.py)."""
+    """`spec` is what the user wrote; the rest is made of it. `from_ms`: views before that are not known to
+    it. `gone_until_ms`: it is no longer in the rules, so it caps nothing, but goes on counting until then in
+    case it comes back (rulebook.py)."""
 
     name: str
     level: str
@@ -59,6 +61,7 @@ class Rule:
     enabled: bool
     spec: Mapping[str, Any]
     from_ms: int = MIN_TIMESTAMP
+    gone_until_ms: int | None = None
 
     @cached_property
     def matters_until(self) -> Callable[[int], int]:
@@ -203,10 +206,11 @@ def parse_rules(specs: Any) -> dict[str, Rule]:
 @dataclass(frozen=True)
 class TimesToLive:
     """Safety nets: how long Redis keeps a user of whom it is not told anything, and state an entry that is
-    not written; None: for ever."""
+    not written; None: for ever. And how long a rule that vanishes goes on counting; 0: not at all."""
 
     redis_ms: int | None = None
     state_ms: int | None = None
+    gone_rule_ms: int = GONE_RULE_MS
 
     def check(self, rules: Iterable[Rule]) -> None:
         """Raise RuleError if what one of them still needs could be gone."""

@@ -1,5 +1,5 @@
-"""Rules from a file, as a stream: all of them when the job starts, and again whenever the file changes. And
-orders from a folder (control.py), one by one.
+"""Rules from a file, as a stream: all of them when the job starts, and again whenever the file changes
+(rules_file.py). And orders from a folder (control.py), one by one.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from millpond.apps.frequency_capping.config import CappingConfig, default_config, load_config
+from millpond.apps.frequency_capping.config import CappingConfig, default_config
 from millpond.apps.frequency_capping.control import ControlFolder
 from millpond.apps.frequency_capping.rules import RuleError, TimesToLive, parse_rules
+from millpond.apps.frequency_capping.rules_file import Look, RulesFile, look_at
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.datastream.functions import RuntimeContext
 
@@ -21,18 +22,32 @@ _log = logging.getLogger(__name__)
 
 class RulesSource(Source):
     """`path`: of the file; None for the rules that count without one. `control`: the folder for orders.
-    `lives`: longer rules are refused."""
+    `lives`: longer rules are refused. `expects_rules`: so is a file without `rules:`, even the first time."""
 
     bounded = False
     endless = True
 
-    def __init__(self, path: str | None, control: str, lives: TimesToLive) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        control: str,
+        lives: TimesToLive,
+        expects_rules: bool = False,
+        look_every_ms: int = _LOOK_EVERY_MS,
+    ) -> None:
         self._path = path
         self._control = control
         self._lives = lives
+        self._expects_rules = expects_rules
+        self._look_every_ms = look_every_ms
+        self._first = Look() if path is None else look_at(path)
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
-        return _RulesEnumerator(self._path, ControlFolder(self._control), self._lives)
+        file = None
+        if self._path is not None:
+            file = RulesFile(self._path, self._first, self._look_every_ms)
+        control = ControlFolder(self._control)
+        return _RulesEnumerator(self._path, file, control, self._lives, self._expects_rules)
 
     def read(self, arguments: str) -> Iterator[tuple[Any, int | None]]:
         yield json.loads(arguments), None
@@ -41,14 +56,23 @@ class RulesSource(Source):
 class _RulesEnumerator(SplitEnumerator):
     """The position is what was handed out last: rules, and the name of an order."""
 
-    def __init__(self, path: str | None, control: ControlFolder, lives: TimesToLive) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        file: RulesFile | None,
+        control: ControlFolder,
+        lives: TimesToLive,
+        expects_rules: bool,
+    ) -> None:
         super().__init__()
-        self._lives = lives
         self._path = path
+        self._file = file
         self._control = control
+        self._lives = lives
+        self._expects_rules = expects_rules
+        self._is_first_poll = True
         self._order = ""
         self._current: str | None = None
-        self._refused: str | None = None
 
     def split_count(self) -> int:
         return 1
@@ -61,28 +85,58 @@ class _RulesEnumerator(SplitEnumerator):
         return works
 
     def _new_rules(self) -> list[SplitWork]:
+        if self._file is None:
+            return self._hand_out(default_config())
+        is_first, self._is_first_poll = self._is_first_poll, False
+        look = self._file.await_settled() if is_first else self._file.settled()
+        if look is None:
+            if self._current is None:
+                raise RuleError(f"The rules {self._path} do not come to rest: who writes them?")
+            return []
         try:
-            config = default_config() if self._path is None else load_config(self._path)
-            self._check_length(config)
+            config = look.config(str(self._path))
+            self._check(config)
         except RuleError as problem:
             if self._current is None:
                 raise
-            if str(problem) != self._refused:  # once, not every two seconds
-                _log.warning("%s The rules stay as they were.", problem)
-            self._refused = str(problem)
+            _log.warning("%s The rules stay as they were.", problem)
             return []
-        self._refused = None
-        text = json.dumps({"rules": config.rules}, sort_keys=True)
-        if text == self._current:
-            return []
-        self._current = text
-        return [SplitWork(0, text)]
+        return self._hand_out(config)
 
-    def _check_length(self, config: CappingConfig) -> None:
+    def _check(self, config: CappingConfig) -> None:
+        """Rules that are not there are no reason to forget what was counted by those that were."""
+        had_rules = self._expects_rules if self._current is None else self._is_new(config)
+        if had_rules and not config.names_rules:
+            raise RuleError(
+                f"{self._path}: there is no rules: in it, though there was. Put it back; if no rule at all "
+                "is to count, write rules: []."
+            )
         try:
             self._lives.check(parse_rules(config.rules).values())
         except RuleError as problem:
             raise RuleError(f"{self._path}: {problem}.") from None
+
+    def _is_new(self, config: CappingConfig) -> bool:
+        return _text_of(config) != self._current
+
+    def _hand_out(self, config: CappingConfig) -> list[SplitWork]:
+        if not self._is_new(config):
+            return []
+        if self._current is not None:
+            self._warn_of_gone(_names_in(self._current), [own["name"] for own in config.rules])
+        self._current = _text_of(config)
+        return [SplitWork(0, self._current)]
+
+    def _warn_of_gone(self, before: list[str], after: list[str]) -> None:
+        gone = [repr(name) for name in before if name not in after]
+        if gone:
+            _log.warning(
+                "%s no longer has %s: nothing is capped by that any more. What was counted is kept for "
+                "%d s of event time (--rules-grace): put it back before that if this is a mistake.",
+                self._path or "The job, now without a file of rules,",
+                ", ".join(gone),
+                self._lives.gone_rule_ms // 1000,
+            )
 
     def position(self) -> tuple[str | None, str]:
         return self._current, self._order
@@ -98,3 +152,11 @@ class _RulesEnumerator(SplitEnumerator):
 
     def next_poll_in_ms(self) -> int | None:
         return _LOOK_EVERY_MS
+
+
+def _text_of(config: CappingConfig) -> str:
+    return json.dumps({"rules": config.rules}, sort_keys=True)
+
+
+def _names_in(text: str) -> list[str]:
+    return [rule["name"] for rule in json.loads(text)["rules"]]

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millpond.cli import capping_orders
-from millpond.cli.capping_job import (
+from millpond.apps.frequency_capping.command import orders
+from millpond.apps.frequency_capping.command.job import (
     JOB_NAME,
+    config_of,
     dead_letters_of,
     make_absolute,
     make_environment,
@@ -42,23 +43,23 @@ def run_capping(parsed: argparse.Namespace) -> int:
         "run": _run,
         "serve": _serve,
         "demo": _demo,
-        "rebuild-redis": capping_orders.rebuild,
-        "forget": capping_orders.forget,
-        "explain": capping_orders.explain,
+        "rebuild-redis": orders.rebuild,
+        "forget": orders.forget,
+        "explain": orders.explain,
     }
     return actions[parsed.action](parsed)
 
 
 def _run(parsed: argparse.Namespace) -> int:
     make_absolute(parsed)
-    source = make_source(parsed)
+    source, config = make_source(parsed), config_of(parsed)
     if is_locked(Path(parsed.checkpoint), JOB_NAME):
         raise ProgramError(f"--checkpoint {parsed.checkpoint}: a job runs there already.")
     with redis_of(parsed) as redis_url:
-        environment = make_environment(parsed, source, parsed.until_end, redis_url)
+        environment = make_environment(parsed, config, source, parsed.until_end, redis_url)
         if parsed.redis is None:
             print(f"Redis, while this runs: {redis_url}", file=sys.stderr)
-        remember(parsed)
+        remember(parsed, config)
         client = environment.execute_async(JOB_NAME)
         try:
             _watch(client)
@@ -95,7 +96,7 @@ def _serve(parsed: argparse.Namespace) -> int:
         return 0
     os.environ[_REDIS_VARIABLE] = parsed.redis
     uvicorn.run(
-        "millpond.cli.capping:app_of_environment",
+        "millpond.apps.frequency_capping.command.actions:app_of_environment",
         factory=True,
         host=parsed.host,
         port=parsed.port,
@@ -152,6 +153,6 @@ def _report(client: JobClient, dead_letters: str) -> None:
         if name.startswith(prefix):
             print(f"  {name.removeprefix(prefix)}: {count:,}")
     now_ms = int(metrics.get("cap users.currentInputWatermark", 0))
-    print(f"Redis is as of {capping_orders.time_text(now_ms)}, in event time.")
+    print(f"Redis is as of {orders.time_text(now_ms)}, in event time.")
     if counts["bad"] or counts["late"]:
         print(f"Bad and late records are in {dead_letters}.")

@@ -21,7 +21,7 @@ from millpond.apps.frequency_capping import (
 )
 from millpond.apps.frequency_capping.embedded import embedded_redis, embedded_url
 from millpond.apps.frequency_capping.records import Messages
-from millpond.apps.frequency_capping.rules import TimesToLive, parse_rules
+from millpond.apps.frequency_capping.rules import GONE_RULE_MS, TimesToLive, parse_rules
 from millpond.apps.frequency_capping.windows import WindowError, parse_duration
 from millpond.common import Configuration, Duration, RestartStrategies
 from millpond.datastream import StreamExecutionEnvironment
@@ -36,12 +36,21 @@ JOB_NAME = "frequency capping"
 CONTROL = "control"
 _DEAD_LETTERS = "dead-letters"
 _ARGUMENTS = "capping.json"
+_NAMES_RULES = "names_rules"
 _REDIS = "redis"
 # Each costs a batch a few milliseconds, and a cap that much latency; and no job can have more subtasks.
 _KEY_GROUPS = 32
 _KEPT = (
     *("input", "history", "begin", "rules", "rules_topic", "redis", "redis_ttl", "state_ttl"),
-    *("checkpoint", "dead_letters", "out_of_orderness", "master", "parallelism", "settings"),
+    *(
+        "rules_grace",
+        "checkpoint",
+        "dead_letters",
+        "out_of_orderness",
+        "master",
+        "parallelism",
+        "settings",
+    ),
 )
 _FOR_EVER, _RESTART_PAUSE_MS = 1 << 30, 2000
 
@@ -74,11 +83,29 @@ def make_absolute(parsed: argparse.Namespace) -> None:
         parsed.input = str(Path(parsed.input).absolute())
 
 
+def config_of(parsed: argparse.Namespace) -> CappingConfig:
+    """What the file with rules says. One that has lost its `rules:` since the job was started last is
+    refused: it is cut off, and so may be what it says about records."""
+    if not parsed.rules:
+        return default_config()
+    config = load_config(parsed.rules)
+    path = Path(parsed.checkpoint) / _ARGUMENTS
+    if not config.names_rules and path.exists() and _content_of(path).get(_NAMES_RULES):
+        raise ProgramError(
+            f"--rules {parsed.rules}: there is no rules: in it, though there was when the job was started "
+            "last. Put it back; if no rule at all is to count, write rules: []."
+        )
+    return config
+
+
 def make_environment(
-    parsed: argparse.Namespace, source: Source, until_end: bool, redis_url: str
+    parsed: argparse.Namespace,
+    config: CappingConfig,
+    source: Source,
+    until_end: bool,
+    redis_url: str,
 ) -> StreamExecutionEnvironment:
     """With the job in it."""
-    config = load_config(parsed.rules) if parsed.rules else default_config()
     try:
         out_of_orderness_ms = parse_duration(parsed.out_of_orderness)
     except WindowError as problem:
@@ -110,13 +137,16 @@ def make_environment(
 
 def _times_to_live(parsed: argparse.Namespace, config: CappingConfig) -> TimesToLive:
     found: dict[str, int | None] = {}
-    for option in ("redis_ttl", "state_ttl"):
+    for option in ("redis_ttl", "state_ttl", "rules_grace"):
         text = getattr(parsed, option)
         try:
             found[option] = None if text is None else parse_duration(text)
         except WindowError as problem:
             raise ProgramError(f"--{option.replace('_', '-')}: {problem}.") from None
-    lives = TimesToLive(found["redis_ttl"], found["state_ttl"])
+    grace_ms = found["rules_grace"]  # None: remembered by a version that had no such option
+    lives = TimesToLive(
+        found["redis_ttl"], found["state_ttl"], GONE_RULE_MS if grace_ms is None else grace_ms
+    )
     try:
         lives.check(parse_rules(config.rules).values())
     except RuleError as problem:
@@ -128,11 +158,12 @@ def dead_letters_of(parsed: argparse.Namespace) -> str:
     return parsed.dead_letters or str(Path(parsed.checkpoint) / _DEAD_LETTERS)
 
 
-def remember(parsed: argparse.Namespace) -> None:
-    """For orders: what the job was started with."""
+def remember(parsed: argparse.Namespace, config: CappingConfig) -> None:
+    """For orders, and the next start: what the job was started with."""
     path = Path(parsed.checkpoint) / _ARGUMENTS
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {name: getattr(parsed, name) for name in _KEPT}
+    kept[_NAMES_RULES] = config.names_rules
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump({"version": 1, **kept}, file)  # it may have a password of Redis
@@ -140,17 +171,23 @@ def remember(parsed: argparse.Namespace) -> None:
 
 
 def remembered(parsed: argparse.Namespace) -> argparse.Namespace:
-    path = Path(parsed.checkpoint) / _ARGUMENTS
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        raise ProgramError(
-            f"--checkpoint {parsed.checkpoint}: frequency capping has not run there: there is no "
-            f"{path.name}."
-        ) from None
+    content = _content_of(Path(parsed.checkpoint) / _ARGUMENTS)
     found = argparse.Namespace(**{name: content.get(name) for name in _KEPT})
     found.checkpoint = str(Path(parsed.checkpoint).absolute())  # it may have been moved
     return found
+
+
+def _content_of(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError):
+        content = None
+    if not isinstance(content, dict):
+        raise ProgramError(
+            f"--checkpoint {path.parent}: frequency capping has not run there: there is no good "
+            f"{path.name}."
+        )
+    return content
 
 
 def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration:

@@ -11,19 +11,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millpond.apps.frequency_capping import default_config, load_config
-from millpond.apps.frequency_capping.control import ControlFolder
-from millpond.apps.frequency_capping.erase import erase_letters
-from millpond.apps.frequency_capping.only_orders import OnlyOrders
-from millpond.cli.capping_job import (
+from millpond.apps.frequency_capping.command.job import (
     CONTROL,
     JOB_NAME,
+    config_of,
     dead_letters_of,
     make_environment,
     make_source,
     redis_of,
     remembered,
 )
+from millpond.apps.frequency_capping.control import ControlFolder
+from millpond.apps.frequency_capping.erase import erase_letters
+from millpond.apps.frequency_capping.only_orders import OnlyOrders
 from millpond.datastream.connectors.redis.connection import connect, hidden
 from millpond.driver.job_folder import is_locked
 from millpond.errors import JobExecutionError
@@ -51,11 +51,10 @@ def _remove_caps(url: str) -> int:
 
 def forget(parsed: argparse.Namespace) -> int:
     arguments = remembered(parsed)
+    user_field = config_of(arguments).record_format.name("user")  # before anything is done
     with redis_of(arguments) as url:
         _order(parsed, arguments, url, "forget", user=parsed.user)
     ControlFolder(Path(arguments.checkpoint) / CONTROL).erase(parsed.user)
-    config = load_config(arguments.rules) if arguments.rules else default_config()
-    user_field = config.record_format.name("user")
     erased = erase_letters(dead_letters_of(arguments), parsed.user, user_field)
     print(
         f"User {parsed.user} is forgotten: state and Redis have nothing of them; {erased:,} dead letters "
@@ -88,6 +87,8 @@ def explain(parsed: argparse.Namespace) -> int:
             )
             state = f"CAPPED since {time_text(pair['capped_since'])}, {until}"
         count = f"{len(pair['views'])} of {pair['limit']} views"
+        if pair["rule_gone_until"] is not None:
+            state = f"rule is gone, but counts until {time_text(pair['rule_gone_until'])}"
         print(f"  {pair['member']} by rule '{pair['rule']}': {count}, {state}")
         for view in pair["views"]:
             print(f"    {time_text(view)}")
@@ -114,7 +115,8 @@ def _order(
             source = OnlyOrders(make_source(arguments))
             settings = ["millpond.input.advance-at-end=false"]
             arguments.settings = [*arguments.settings, *settings]
-            client = make_environment(arguments, source, True, url).execute_async(JOB_NAME)
+            environment = make_environment(arguments, config_of(arguments), source, True, url)
+            client = environment.execute_async(JOB_NAME)
         if client is not None and client.get_job_status().result().is_terminal_state():
             client.get_job_execution_result().result()  # tells what went wrong
         if time.monotonic() > give_up_s:

@@ -1,4 +1,4 @@
-"""The command line of `millpond capping ...`. What it does is in `capping.py`, slower to import."""
+"""The options of `millpond capping ...`. What it does is in `actions.py`, slower to import."""
 
 from __future__ import annotations
 
@@ -62,6 +62,13 @@ def add_commands(commands: Any) -> None:
         "long as any view matters. A safety net behind what is removed in time; costs about a fifth of the "
         "speed (default: none)",
     )
+    run.add_argument(
+        "--rules-grace",
+        default="1h",
+        metavar="TIME",
+        help="how long a rule that vanishes from the rules goes on counting, without capping anything, in "
+        "event time: if it comes back meanwhile, nothing is lost (default 1h; 0s: it is forgotten at once)",
+    )
     run.add_argument("--checkpoint", required=True, metavar="DIR", help="folder for durable state")
     run.add_argument(
         "--until-end",
@@ -95,10 +102,14 @@ def add_commands(commands: Any) -> None:
     serve.add_argument("--host", default="127.0.0.1", help="address to listen at (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8090, help="port to listen at (8090)")
     serve.add_argument("--workers", type=int, default=1, help="processes that answer (1)")
-    add_demo(actions)
+    _add_demo(actions)
     _add_orders(actions)
     capping.set_defaults(call=_run)
-    add_demo(commands).set_defaults(call=_run_demo)
+
+
+def add_demo_command(commands: Any) -> None:
+    """`millpond demo`: for short."""
+    _add_demo(commands).set_defaults(call=_run_demo)
 
 
 def _add_orders(actions: Any) -> None:
@@ -125,8 +136,7 @@ def _add_orders(actions: Any) -> None:
         )
 
 
-def add_demo(commands: Any) -> argparse.ArgumentParser:
-    """`millpond capping demo`, and for short `millpond demo`."""
+def _add_demo(commands: Any) -> argparse.ArgumentParser:
     demo: argparse.ArgumentParser = commands.add_parser(
         "demo",
         help="show it at work, with made-up views and an embedded Redis",
@@ -141,7 +151,7 @@ def add_demo(commands: Any) -> argparse.ArgumentParser:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from millpond.cli.capping import run_capping
+    from millpond.apps.frequency_capping.command.actions import run_capping
 
     return run_capping(parsed)
 
