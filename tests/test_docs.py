@@ -145,17 +145,6 @@ def test_demo_shows_its_result(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *sorted(p.name for p in (ROOT / "docs").glob("*.md"))]
-)
-def test_files_and_functions_named_in_pages_exist(page: str) -> None:
-    path = ROOT / page if (ROOT / page).exists() else ROOT / "docs" / page
-    text = path.read_text()
-    for name in re.findall(r"`((?:docs|tests|bin|tools|runtime|state|plan)/[\w./-]+)`", text):
-        places = [ROOT / name, ROOT / "src" / "millpond" / name]
-        assert any(place.exists() for place in places), f"{page} names {name}"
-
-
 def test_rules_of_the_guide_are_right() -> None:
     (text,) = blocks("docs/guide/frequency-capping.md", "yaml")
     config = parse_config(text, "the guide")
