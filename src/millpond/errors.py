@@ -1,4 +1,4 @@
-"""Everything Millpond raises on purpose.
+"""All errors that Millpond raises on purpose.
 
 MillpondError
  +- ProgramError              the program is refused before anything runs
@@ -10,12 +10,13 @@ MillpondError
  |   +- DispatcherUnreachableError   no dispatcher answers
  |   +- UnknownJobError           the dispatcher has no such job
  +- CheckpointError           a job folder cannot be used
+ |   +- SavepointError            a savepoint cannot be written, read or used by the program
  |   +- CheckpointInUseError      another running job owns it
  |   +- IncompatibleCheckpointError   the program does not fit what is stored
  |   +- CorruptDataError          a stored file or blob fails its checksum
- |   +- StateLostError            state that is kept in memory only is gone
- +- LeadershipError           who leads, or which jobs there are, cannot be found out or written
- |   +- LeadershipLost            ... because this dispatcher does not lead (any more)
+ |   +- StateLostError            state that is kept only in memory is gone
+ +- LeadershipError           the leader, or the list of jobs, cannot be read or written
+ |   +- LeadershipLost            ... because this dispatcher is not the leader, or no longer
  +- QueryableStateError       a look-up has no answer
  |   +- UnknownStateError         the job has no queryable state of this name
  |   +- UnknownKeyError           the state has nothing for this key
@@ -23,24 +24,25 @@ MillpondError
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SparkDriverError          ... because Spark's driver process died
+     +- CheckpointTimeoutError    ... because a batch exceeded its time limit
      +- SlotError                 ... because a slot died, hung or could not be started
-     |   +- SlotMemoryError           ... or used more memory than it may
-     +- JobCancelledError         ... because somebody cancelled it
+     |   +- SlotMemoryError           ... or exceeded its memory limit
+     +- JobCancelledError         ... because it was cancelled
 """
 
 from __future__ import annotations
 
 
 class MillpondError(Exception):
-    """Base of all errors Millpond raises on purpose."""
+    """Base class of all errors that Millpond raises on purpose."""
 
 
 class ProgramError(MillpondError):
-    """The program is not valid; nothing has been run."""
+    """The program is invalid. Nothing has run yet."""
 
 
 class UnsupportedFeatureError(ProgramError, NotImplementedError):
-    """PyFlink has this and Millpond does not. The text names the feature and the alternative."""
+    """A feature of PyFlink that Millpond does not have. The message names it and says what to use instead."""
 
 
 class TypeMismatchError(MillpondError, TypeError):
@@ -48,18 +50,19 @@ class TypeMismatchError(MillpondError, TypeError):
 
 
 class SetupError(MillpondError):
-    """The machine lacks something Millpond needs; the text says how to get it."""
+    """The machine lacks something that Millpond needs. The message says how to get it."""
 
 
 class ClusterError(MillpondError):
-    """A cluster cannot be started or stopped, or one of its processes has ended."""
+    """A cluster cannot be started or stopped, or one of its processes has ended unexpectedly."""
 
 
 class DispatcherError(MillpondError):
-    """A dispatcher cannot do what it was asked for."""
+    """A dispatcher cannot do what was requested. `status` is the HTTP status of its answer, 0 if there was
+    none."""
 
     def __init__(self, text: str, status: int = 0) -> None:
-        self.status = status  # of HTTP; 0 if there is none
+        self.status = status  # the HTTP status; 0 if no response came
         super().__init__(text)
 
 
@@ -68,7 +71,7 @@ class DispatcherUnreachableError(DispatcherError):
 
 
 class UnknownJobError(DispatcherError):
-    """The dispatcher has no such job, or several that could be meant."""
+    """The dispatcher has no such job, or the given id or name fits several."""
 
 
 class CheckpointError(MillpondError):
@@ -92,15 +95,15 @@ class CorruptDataError(CheckpointError):
 
 
 class StateLostError(CheckpointError):
-    """State of a job that keeps none but in memory is gone with its slot."""
+    """State that the job keeps only in memory was lost with its slot."""
 
 
 class LeadershipError(MillpondError):
-    """Who of several dispatchers leads, or which jobs there are, cannot be found out or written."""
+    """The leading dispatcher, or the list of jobs, cannot be determined or written."""
 
 
 class LeadershipLost(LeadershipError):
-    """This dispatcher does not lead, or does not lead any more: another one may."""
+    """This dispatcher is not, or is no longer, the leader; another one may be."""
 
 
 class QueryableStateError(MillpondError):
@@ -108,7 +111,7 @@ class QueryableStateError(MillpondError):
 
 
 class UnknownStateError(QueryableStateError):
-    """The job has no queryable state of this name."""
+    """The job has no queryable state with this name."""
 
 
 class UnknownKeyError(QueryableStateError, KeyError):
@@ -119,7 +122,7 @@ class UnknownKeyError(QueryableStateError, KeyError):
 
 
 class RetryLaterError(QueryableStateError):
-    """There is no answer now, but there will be: the job restarts, or has not loaded the state yet."""
+    """There is no answer yet, because the job is restarting or has not loaded the state. Ask again later."""
 
 
 class JobExecutionError(MillpondError):
@@ -131,7 +134,8 @@ class JobCancelledError(JobExecutionError):
 
 
 class CheckpointTimeoutError(JobExecutionError):
-    """A batch took longer than it may, and was given up. Another attempt runs it again."""
+    """A batch exceeded its time limit and was abandoned; the next attempt runs it again. `epoch` is its
+    number."""
 
     def __init__(self, epoch: int, text: str) -> None:
         self.epoch = epoch
@@ -151,11 +155,12 @@ class SlotError(JobExecutionError):
 
 
 class SlotMemoryError(SlotError):
-    """A slot used more memory than it may."""
+    """A slot exceeded its memory limit."""
 
 
 class UserFunctionError(JobExecutionError):
-    """A user's function raised. Names the operator, the subtask and the record."""
+    """A user's function raised. The message names the operator, the subtask, the record and the user's
+    code."""
 
     def __init__(
         self, operator: str, subtask: int, action: str, record: str, cause: str, traceback: str

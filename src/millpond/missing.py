@@ -1,7 +1,8 @@
-"""Names PyFlink has and Millpond does not have yet: using one says so, and what to use instead.
+"""PyFlink names that Millpond does not have: using one raises an error that names it and says what to use
+instead.
 
-Three kinds: names of a module (`module_getattr`), whole modules (`MissingModuleFinder`, installed by
-the package), and methods of classes that are there (`MissingMethods`, a mixin).
+There are three kinds: names in a module (`module_getattr`), whole modules (`MissingModuleFinder`, installed
+by the package), and methods of classes that exist (`MissingMethods`, a mixin).
 """
 
 from __future__ import annotations
@@ -26,16 +27,14 @@ class MissingMethodError(UnsupportedFeatureError, AttributeError):
     """A PyFlink method that a Millpond class does not have."""
 
 
-_ASYNC = "asynchronous functions are not there yet: use map or process"
+_ASYNC = "use map or process; asynchronous functions are not supported yet"
 _BACKENDS = "set state.backend.type to hashmap, rocksdb, memory or a class of your own"
 _STORAGE = "set execution.checkpointing.dir"
-_FORMATS = "it is in millpond.datastream.formats.json, csv and avro"
-_OTHER_FORMAT = "this format is not there yet: use Parquet"
-_CONNECTOR = "this connector is not there yet: use a file, a collection or a SourceFunction"
-_FILES = (
-    "all files of a sink are in one folder, and its rolling policy joins small ones: leave it out"
-)
-_TABLE = "the Table API is not there yet: use the DataStream API"
+_FORMATS = "import it from millpond.datastream.formats.json, csv or avro"
+_OTHER_FORMAT = "use Parquet; this format is not supported yet"
+_CONNECTOR = "use a file, a collection or a SourceFunction; this connector is not supported yet"
+_FILES = "leave it out: a sink writes to one folder, and its rolling policy joins small files"
+_TABLE = "use the DataStream API; the Table API is not supported yet"
 
 _ASYNC_NAMES = ["AsyncDataStream", "AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
 _BACKEND_NAMES = [
@@ -74,13 +73,13 @@ _DATASTREAM = {
 _COMMON = {
     "ConfigOption": "use Configuration.set_string",
     "ConfigOptions": "use Configuration.set_string",
-    "InputDependencyConstraint": "Flink itself no longer uses it: leave it out",
+    "InputDependencyConstraint": "leave it out; Flink itself no longer uses it",
     "TypeSerializer": "declare Types instead",
     "InstantTypeInfo": "use Types.INSTANT()",
     "LocalTimeTypeInfo": "use Types.SQL_TIMESTAMP()",
     **dict.fromkeys(_FORMAT_NAMES, _FORMATS),
 }
-# module prefix -> names; the longest prefix that fits counts
+# By module prefix; the longest one that fits counts.
 MISSING_NAMES = {
     "millpond.common": _COMMON,
     "millpond.datastream": _DATASTREAM,
@@ -93,7 +92,7 @@ MISSING_NAMES = {
 }
 MISSING_MODULES = {
     "millpond.table": _TABLE,
-    "millpond.fn_execution": "it is PyFlink's inside",
+    "millpond.fn_execution": "do without it; it is internal to PyFlink",
     "millpond.datastream.formats.orc": _OTHER_FORMAT,
     "millpond.datastream.checkpoint_storage": _STORAGE,
     "millpond.datastream.async_data_stream": _ASYNC,
@@ -110,8 +109,8 @@ MISSING_MODULES = {
     },
 }
 
-_FLINK_ONLY = "it tunes Flink's own runtime and has no meaning on Spark: leave it out"
-_CHECKPOINTS = "every batch is a checkpoint: leave it out"
+_FLINK_ONLY = "leave it out; it tunes Flink's own runtime and has no meaning on Spark"
+_CHECKPOINTS = "leave it out; every batch is a checkpoint"
 MISSING_METHODS: dict[str, dict[str, str]] = {
     "ExecutionConfig": dict.fromkeys(
         [
@@ -169,8 +168,8 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
     "StreamExecutionEnvironment": {
         "add_classpaths": _FLINK_ONLY,
         "add_python_archive": "install the packages on the workers or use add_python_file",
-        "enable_changelog_state_backend": "state is kept in a change log already: leave it out",
-        "is_changelog_state_backend_enabled": "state is always kept in a change log",
+        "enable_changelog_state_backend": "leave it out; state is always kept in a change log",
+        "is_changelog_state_backend_enabled": "leave it out; state is always kept in a change log",
         "get_buffer_timeout": _FLINK_ONLY,
         "set_buffer_timeout": "set millpond.batch.interval-ms",
         "get_checkpointing_consistency_mode": "use get_checkpointing_mode",
@@ -179,9 +178,9 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
         "is_chaining_of_operators_with_different_max_parallelism_enabled": _FLINK_ONLY,
         "is_force_unaligned_checkpoints": _CHECKPOINTS,
         "is_unaligned_checkpoints_enabled": _CHECKPOINTS,
-        "register_cached_file": "open the file in open(), from a folder all workers see",
+        "register_cached_file": "open the file in open(), from a folder that all workers can reach",
         "register_slot_sharing_group": "name the group on the operator",
-        "set_python_executable": "workers use the program's own Python; run it with another one",
+        "set_python_executable": "run the program with that Python; workers use the same one",
         "set_python_requirements": "install the packages on the workers",
     },
     "SlotSharingGroup": dict.fromkeys(
@@ -192,7 +191,7 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
             "get_task_heap_memory",
             "get_task_off_heap_memory",
         ],
-        "Spark's executors decide on resources (spark.executor.*)",
+        "set resources on Spark's executors (spark.executor.*)",
     ),
     "CsvSchemaBuilder": dict.fromkeys(
         [
@@ -205,11 +204,12 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
             "set_reorder_columns",
             "set_strict_headers",
         ],
-        "CSV columns are strings, numbers and booleans in the order of the schema, one line each",
+        "leave it out; CSV columns are strings, numbers and booleans in the order of the schema, and "
+        "every record is one line",
     ),
     "FileSourceBuilder": dict.fromkeys(
         ["set_file_enumerator", "set_split_assigner"],
-        "every file is read in pieces by whoever is free: leave it out",
+        "leave it out; every file is read in pieces by the workers that are free",
     ),
     **dict.fromkeys(
         ["RowFormatBuilder", "BulkFormatBuilder"],
@@ -219,43 +219,49 @@ MISSING_METHODS: dict[str, dict[str, str]] = {
 
 
 def module_getattr(module: str) -> Callable[[str], Any]:
-    """A module's `__getattr__` that raises MissingNameError for the names listed above."""
+    """Return a `__getattr__` for a module that raises MissingNameError for the names listed above."""
     fitting = [prefix for prefix in MISSING_NAMES if f"{module}.".startswith(f"{prefix}.")]
     names = MISSING_NAMES[max(fitting, key=len)]
 
     def getattr_(name: str) -> Any:
         if name in names:
-            raise MissingNameError(f"{module}.{name} is not there yet: {names[name]}.")
+            raise MissingNameError(f"Millpond does not have {module}.{name}: {names[name]}.")
         raise AttributeError(f"module '{module}' has no attribute '{name}'")
 
     return getattr_
 
 
 class MissingMethods:
-    """Mixin: methods PyFlink's class has and this one does not raise an error that names them."""
+    """A mixin: calling a method that only PyFlink's class has raises MissingMethodError, which names it."""
 
     def __getattr__(self, name: str) -> Any:
         reason = MISSING_METHODS.get(type(self).__name__, {}).get(name)
         if reason is not None:
-            raise MissingMethodError(f"{type(self).__name__}.{name} is not there: {reason}.")
+            raise MissingMethodError(
+                f"Millpond does not have {type(self).__name__}.{name}: {reason}."
+            )
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
 
 class MissingModuleFinder:
-    """Raises MissingModuleError for PyFlink's modules that Millpond does not have. (Not a subclass of
-    importlib's finder: to import that takes 20 ms in every process.)"""
+    """An import hook that raises MissingModuleError for modules that only PyFlink has.
+
+    It is not a subclass of importlib's finder, because importing that takes 20 ms in every process.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> None:
+        """Raise MissingModuleError if the module is one of PyFlink's; otherwise leave it to other finders."""
         reason = MISSING_MODULES.get(fullname)
         if reason is not None:
-            error = MissingModuleError(f"{fullname} is not there yet: {reason}.")
+            error = MissingModuleError(f"Millpond does not have {fullname}: {reason}.")
             error.name = fullname
             raise error
         return
 
 
 def install_finder() -> None:
+    """Install the import hook, unless it is installed already."""
     if not any(isinstance(finder, MissingModuleFinder) for finder in sys.meta_path):
         sys.meta_path.append(MissingModuleFinder())

@@ -228,7 +228,7 @@ def test_what_is_not_there_yet_names_itself_and_the_alternative(build: Build) ->
 
 
 def test_importing_a_missing_name_says_so() -> None:
-    with pytest.raises(MissingNameError, match="AsyncFunction is not there yet: asynchronous"):
+    with pytest.raises(MissingNameError, match="AsyncFunction: use map or process"):
         from millpond.datastream import AsyncFunction  # noqa: F401
     with pytest.raises(ImportError):
         from millpond.datastream import NoSuchThing  # noqa: F401

@@ -1,4 +1,4 @@
-"""Types of single values, and the base of all types."""
+"""Types of single values, and the base class of all types."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from millpond.errors import TypeMismatchError
 
 
 class TypeInformation:
-    """Base of all types. Two types are equal when they describe the same values."""
+    """Base class of all types. Two types are equal if they describe the same values."""
 
     def conform(self, value: Any) -> Any:
-        """Return `value` in the form this type promises; raise TypeMismatchError if it cannot be."""
+        """Return `value` in the form this type promises; raise TypeMismatchError if it does not fit."""
         return value
 
     def check(self) -> Callable[[Any], Any] | None:
-        """The function to apply to each value, or None if every value fits as it is."""
+        """Return the function to apply to each value, or None if every value fits unchanged."""
         return self.conform
 
     def _mismatch(self, value: Any) -> TypeMismatchError:
@@ -41,6 +41,8 @@ class TypeInformation:
 
 
 class BasicType(Enum):
+    """The kinds of single values. The enum's values are the names that `repr` of a type shows."""
+
     STRING = "String"
     BYTE = "Byte"
     BOOLEAN = "Boolean"
@@ -69,7 +71,7 @@ _PYTHON_CLASS: dict[BasicType, type | tuple[type, ...]] = {
 
 
 class BasicTypeInfo(TypeInformation):
-    """One plain value. None always fits."""
+    """The type of one plain value; see `Types` for how to get one. None always fits."""
 
     def __init__(self, basic_type: BasicType) -> None:
         self.basic_type = basic_type
@@ -93,7 +95,7 @@ class BasicTypeInfo(TypeInformation):
         return value
 
     def check(self) -> Callable[[Any], Any]:
-        """`conform` with a short way for the values that come by the million."""
+        """Return `conform` with a fast path for the usual values."""
         conform = self.conform
         if self.limits is not None:
             low, high = self.limits
@@ -111,55 +113,67 @@ class BasicTypeInfo(TypeInformation):
 
     @staticmethod
     def STRING_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.STRING()`."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
     def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.BOOLEAN()`."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
     def BYTE_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.BYTE()`."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def SHORT_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.SHORT()`."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
     def INT_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.INT()`."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
     def LONG_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.LONG()`."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
     def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.FLOAT()`."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
     def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.DOUBLE()`."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
     def CHAR_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.CHAR()`."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
     def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.BIG_INT()`."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
     def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.BIG_DEC()`."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
     def INSTANT_TYPE_INFO() -> BasicTypeInfo:
+        """Return the same type as `Types.INSTANT()`."""
         return BasicTypeInfo(BasicType.INSTANT)
 
 
 class _ClassTypeInfo(TypeInformation):
-    """Values of one Python class, or None."""
+    """The type of instances of one Python class, or None."""
 
     python_class: type | tuple[type, ...] = object
 
@@ -173,35 +187,44 @@ class _ClassTypeInfo(TypeInformation):
 
 
 class DateTypeInfo(_ClassTypeInfo):
+    """The type of `datetime.date`, as made by `Types.SQL_DATE()`."""
+
     python_class = datetime.date
 
 
 class TimeTypeInfo(_ClassTypeInfo):
+    """The type of `datetime.time`, as made by `Types.SQL_TIME()`."""
+
     python_class = datetime.time
 
 
 class TimestampTypeInfo(_ClassTypeInfo):
+    """The type of `datetime.datetime`, as made by `Types.SQL_TIMESTAMP()`."""
+
     python_class = datetime.datetime
 
 
 class SqlTimeTypeInfo(TypeInformation):
-    """Makers of the SQL time types."""
+    """Factory methods for the SQL date and time types."""
 
     @staticmethod
     def DATE() -> TypeInformation:
+        """Return the same type as `Types.SQL_DATE()`."""
         return DateTypeInfo()
 
     @staticmethod
     def TIME() -> TypeInformation:
+        """Return the same type as `Types.SQL_TIME()`."""
         return TimeTypeInfo()
 
     @staticmethod
     def TIMESTAMP() -> TypeInformation:
+        """Return the same type as `Types.SQL_TIMESTAMP()`."""
         return TimestampTypeInfo()
 
 
 class PickledBytesTypeInfo(TypeInformation):
-    """Any Python object that can be pickled. The type of a stream nobody declared one for."""
+    """The type of any Python object that can be pickled; the default where no type is declared."""
 
     def check(self) -> None:
         return None
@@ -211,7 +234,7 @@ class PickledBytesTypeInfo(TypeInformation):
 
 
 class ClassTypeInfo(TypeInformation):
-    """Instances of a user's class (a dataclass, say), named by a type hint."""
+    """The type of instances of a user's class, such as a dataclass, named by a type hint."""
 
     def __init__(self, python_class: type) -> None:
         self.python_class = python_class

@@ -1,4 +1,4 @@
-"""Types of values that hold others: lists, maps, tuples, rows."""
+"""Types of values that hold other values: lists, maps, tuples, rows."""
 
 from __future__ import annotations
 
@@ -34,22 +34,32 @@ class _ElementsTypeInfo(TypeInformation):
 
 
 class PrimitiveArrayTypeInfo(_ElementsTypeInfo):
+    """The type made by `Types.PRIMITIVE_ARRAY`."""
+
     label = "PrimitiveArray"
 
 
 class BasicArrayTypeInfo(_ElementsTypeInfo):
+    """The type made by `Types.BASIC_ARRAY`."""
+
     label = "BasicArray"
 
 
 class ObjectArrayTypeInfo(_ElementsTypeInfo):
+    """The type made by `Types.OBJECT_ARRAY`."""
+
     label = "ObjectArray"
 
 
 class ListTypeInfo(_ElementsTypeInfo):
+    """The type made by `Types.LIST`."""
+
     label = "List"
 
 
 class MapTypeInfo(TypeInformation):
+    """The type of dictionaries, made by `Types.MAP`. Every key and value is checked."""
+
     def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
         self.key_type_info = key_type_info
         self.value_type_info = value_type_info
@@ -69,11 +79,14 @@ class MapTypeInfo(TypeInformation):
 
 
 class _FieldsTypeInfo(TypeInformation):
+    """The type of values with a fixed number of fields, each with a type of its own."""
+
     def __init__(self, field_types: list[TypeInformation]) -> None:
         self.types = list(field_types)
         self._checks = [field_type.check() for field_type in self.types]
 
     def get_field_types(self) -> list[TypeInformation]:
+        """Return the types of the fields, in order."""
         return self.types
 
     def _conform_fields(self, value: Any) -> list[Any]:
@@ -88,10 +101,13 @@ class _FieldsTypeInfo(TypeInformation):
                 for check, item in zip(self._checks, value, strict=True)
             ]
         except TypeMismatchError as mismatch:
-            raise TypeMismatchError(f"{mismatch}, a field of {self} in {value!r}") from None
+            raise TypeMismatchError(f"{mismatch} of a field of {self} in {value!r}") from None
 
 
 class TupleTypeInfo(_FieldsTypeInfo):
+    """The type of tuples, made by `Types.TUPLE`. Lists and rows with as many fields are turned into
+    tuples."""
+
     def conform(self, value: Any) -> Any:
         if value is None:
             return value
@@ -104,21 +120,29 @@ class TupleTypeInfo(_FieldsTypeInfo):
 
 
 class RowTypeInfo(_FieldsTypeInfo):
+    """The type of `Row`s, made by `Types.ROW` and `Types.ROW_NAMED`. Without names the fields are called f0,
+    f1, ...
+
+    Tuples, lists and dictionaries with the right fields are turned into rows.
+    """
+
     def __init__(
         self, field_types: list[TypeInformation], field_names: list[str] | None = None
     ) -> None:
         super().__init__(field_types)
         if field_names is not None and len(field_names) != len(field_types):
             raise ProgramError(
-                f"Types.ROW_NAMED needs as many names as types: {field_names} against "
+                f"Types.ROW_NAMED needs as many names as types, but got the names {field_names} for "
                 f"{len(field_types)} types."
             )
         self.field_names = field_names or [f"f{i}" for i in range(len(field_types))]
 
     def get_field_names(self) -> list[str]:
+        """Return the names of the fields, in order."""
         return self.field_names
 
     def get_field_index(self, field_name: str) -> int:
+        """Return the position of a field, or -1 if there is no field with this name."""
         return self.field_names.index(field_name) if field_name in self.field_names else -1
 
     def conform(self, value: Any) -> Any:
@@ -127,7 +151,7 @@ class RowTypeInfo(_FieldsTypeInfo):
         if isinstance(value, dict):
             missing = [name for name in self.field_names if name not in value]
             if missing:
-                raise TypeMismatchError(f"{value!r} lacks {missing}, fields of {self}")
+                raise TypeMismatchError(f"{value!r} lacks the fields {missing} of {self}")
             value = [value[name] for name in self.field_names]
         if not isinstance(value, (tuple, list, Row)):
             raise self._mismatch(value)
@@ -146,7 +170,7 @@ class RowTypeInfo(_FieldsTypeInfo):
 
 
 class ExternalTypeInfo(TypeInformation):
-    """A type of the Table API around another type."""
+    """A Table API type around another type; it checks what that one checks."""
 
     def __init__(self, type_info: TypeInformation) -> None:
         self._type_info = type_info

@@ -1,4 +1,4 @@
-"""Locks on files: held by a process until it ends, however it ends, because the kernel gives them back."""
+"""Locks on files. A process holds one until it ends, however it ends: the kernel releases it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ _PAUSE_S = 0.05
 
 
 def try_lock(path: Path) -> int | None:
-    """The descriptor that holds the lock; None if another process holds it.
+    """Lock a file, creating it if need be; return the descriptor that holds the lock, or None if another
+    process has it.
 
-    `is_held` takes a lock for a moment, too: so this is tried for half a second."""
+    Tries for half a second, because `is_held` takes the lock for a moment too.
+    """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     for tried in range(_TRIES):
         try:
@@ -28,7 +30,7 @@ def try_lock(path: Path) -> int | None:
 
 
 def is_held(path: Path) -> bool:
-    """True while a process holds the lock."""
+    """Return True while a process holds the lock on a file."""
     try:
         lock = os.open(path, os.O_RDWR)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The settings Millpond reads, each with its default and meaning. One place, so that docs can list them."""
+"""The settings that Millpond reads, each with its default and meaning. `millpond settings` lists them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from millpond.errors import ProgramError
 
 @dataclass(frozen=True)
 class Option:
-    """One setting."""
+    """A setting: its key, its default and, for `millpond settings`, what it means."""
 
     key: str
     default: Any
     meaning: str
 
     def read(self, configuration: Configuration) -> Any:
+        """Return the value in the type of the default: bool, int, float or text; the default if it is not
+        set.
+
+        Raise ProgramError, naming the key, if the value does not fit.
+        """
         if isinstance(self.default, bool):
             return configuration.get_boolean(self.key, self.default)
         if isinstance(self.default, int):
@@ -30,28 +35,30 @@ class Option:
         return self.default
 
     def read_bytes(self, configuration: Configuration) -> int:
-        """A size such as 64mb, 512 kb or 4096."""
+        """Return a size such as 64mb, 512 kb or 4096 in bytes; raise ProgramError if the value is not a
+        size."""
         text = str(configuration.get_string(self.key, self.default))
-        found = re.fullmatch(r"\s*(\d+)\s*(b|kb|mb|gb|)\s*", text.lower())
-        if found is None:
+        size = re.fullmatch(r"\s*(\d+)\s*(b|kb|mb|gb|)\s*", text.lower())
+        if size is None:
             raise ProgramError(
                 f"The setting '{self.key}' must be a size such as 64mb, not '{text}'."
             )
-        return int(found[1]) * _UNITS[found[2]]
+        return int(size[1]) * _UNITS[size[2]]
 
     def read_ms(self, configuration: Configuration) -> int:
-        """A time such as 10 s, 500ms, 1.5 min or 10000 (milliseconds)."""
+        """Return a time such as 10 s, 500ms, 1.5 min or 10000 in milliseconds; raise ProgramError if the
+        value is not a time."""
         text = str(configuration.get_string(self.key, str(self.default)))
-        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-        unit = None if found is None else _TIMES_MS.get(found[2])
-        if found is None or unit is None:
+        time = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+        unit_ms = None if time is None else _TIMES_MS.get(time[2])
+        if time is None or unit_ms is None:
             raise ProgramError(
                 f"The setting '{self.key}' must be a time such as 10 s or 500 ms, not '{text}'."
             )
-        return round(float(found[1]) * unit)
+        return round(float(time[1]) * unit_ms)
 
     def read_ms_if_set(self, configuration: Configuration) -> int | None:
-        """A time of at least 1 ms, or None."""
+        """Return a time of at least 1 ms, or None if it is not set."""
         if not configuration.contains_key(self.key):
             return None
         milliseconds = self.read_ms(configuration)
@@ -60,6 +67,7 @@ class Option:
         return milliseconds
 
     def read_choice(self, configuration: Configuration, choices: tuple[str, ...]) -> str:
+        """Return the value in lower case; raise ProgramError if it is not one of `choices`."""
         text = str(self.read(configuration)).lower()
         if text not in choices:
             raise ProgramError(
@@ -79,26 +87,35 @@ _TIMES_MS = {
 }
 
 EXECUTOR = Option(
-    "millpond.executor", "spark", "spark, or direct: run a bounded job in this process"
+    "millpond.executor",
+    "spark",
+    "spark; or direct, which runs a bounded job in the calling process",
 )
 MASTER = Option(
-    "millpond.master", None, "Spark master; default local[*], or what spark-submit says"
+    "millpond.master",
+    None,
+    "the Spark master; default: the one that spark-submit gives, else local[*]",
 )
 MASTER_UI = Option(
     "millpond.cluster.master-ui",
     None,
-    "address of a standalone Spark master's page, http://HOST:PORT: the dispatcher counts slots there",
+    "address of a standalone Spark master's web page, http://HOST:PORT, from which the dispatcher "
+    "reads the number of slots",
 )
 JOB_ID = Option(
     "millpond.job-id",
     None,
-    "32 hexadecimal digits: the id of a new job; one that goes on in its folder keeps the id it has there",
+    "id for a new job, 32 hexadecimal digits; a job that resumes in its job folder keeps the id "
+    "it has there",
 )
-PARALLELISM = Option("parallelism.default", 0, "subtasks per operator; 0: the cluster's cores")
+PARALLELISM = Option(
+    "parallelism.default", 0, "subtasks per operator; 0: as many as the cluster has cores"
+)
 CHECKPOINT_DIR = Option(
     "execution.checkpointing.dir",
     None,
-    "folder for jobs' durable state; a job killed and started again goes on from there",
+    "folder for the durable state of jobs; a job that was killed resumes from there when it is "
+    "started again",
 )
 CHECKPOINT_RETAIN = Option(
     "millpond.checkpoint.retain-on-finish", False, "keep the job folder of a finished job"
@@ -106,193 +123,227 @@ CHECKPOINT_RETAIN = Option(
 RETENTION = Option(
     "execution.checkpointing.externalized-checkpoint-retention",
     "RETAIN_ON_CANCELLATION",
-    "what becomes of the folder of a cancelled job: RETAIN_ON_CANCELLATION or DELETE_ON_CANCELLATION",
+    "what happens to the job folder of a cancelled job: RETAIN_ON_CANCELLATION or "
+    "DELETE_ON_CANCELLATION",
 )
 STOP_AT_END = Option(
     "millpond.input.stop-at-end",
     False,
-    "when all that is there has been read, event time goes to the newest record's, and the job ends; its "
-    "folder stays, and started again the job goes on with what has come since",
+    "end the job once all available input has been read, after advancing event time to the newest "
+    "record; the job folder is kept, and when started again the job continues with the input "
+    "that has arrived since",
 )
 ADVANCE_AT_END = Option(
     "millpond.input.advance-at-end",
     True,
-    "with stop-at-end: whether event time goes to the newest record's; else it stays where it is",
+    "with stop-at-end: advance event time to the newest record; false: leave it where it is",
 )
 MIN_PAUSE_MS = Option(
     "execution.checkpointing.min-pause",
     0,
-    "least time between the end of a batch and the next, in ms",
+    "shortest time from the end of a batch to the start of the next, in ms",
 )
 TOLERATED_TIMEOUTS = Option(
     "execution.checkpointing.tolerable-failed-checkpoints",
     0,
-    "how often in a row a batch may be given up and run again before the restart strategy is asked",
+    "how often in a row a batch may time out and be run again before the restart strategy decides",
 )
 CHECKPOINT_TIMEOUT_MS = Option(
     "execution.checkpointing.timeout",
     0,
-    "a batch that takes longer than so many ms is given up, as if it had failed; 0: none is",
+    "time limit of a batch in ms; a batch that takes longer is abandoned as if it had failed; 0: "
+    "no limit",
 )
 RESTART_STRATEGY = Option(
     "restart-strategy.type",
     "none",
-    "what to do when a job fails, if the program does not say: none, fixed-delay, exponential-delay or "
-    "failure-rate",
+    "what to do when a job fails, unless the program sets a strategy: none, fixed-delay, "
+    "exponential-delay or failure-rate",
 )
 FIXED_ATTEMPTS = Option(
-    "restart-strategy.fixed-delay.attempts", 1, "how often a job is started again"
+    "restart-strategy.fixed-delay.attempts", 1, "how often a failed job is restarted"
 )
-FIXED_DELAY = Option("restart-strategy.fixed-delay.delay", "1 s", "wait before each start")
+FIXED_DELAY = Option("restart-strategy.fixed-delay.delay", "1 s", "wait before each restart")
 BACKOFF_INITIAL = Option(
-    "restart-strategy.exponential-delay.initial-backoff", "1 s", "wait before the first start"
+    "restart-strategy.exponential-delay.initial-backoff", "1 s", "wait before the first restart"
 )
 BACKOFF_MAX = Option(
-    "restart-strategy.exponential-delay.max-backoff", "1 min", "wait no longer than this"
+    "restart-strategy.exponential-delay.max-backoff", "1 min", "longest wait before a restart"
 )
 BACKOFF_MULTIPLIER = Option(
     "restart-strategy.exponential-delay.backoff-multiplier",
     1.5,
-    "so many times longer after each failure",
+    "factor by which the wait grows after each failure",
 )
 BACKOFF_RESET = Option(
     "restart-strategy.exponential-delay.reset-backoff-threshold",
     "1 h",
-    "a job that runs so long without failure begins with the first wait again",
+    "time without a failure after which the wait starts over at initial-backoff",
 )
 BACKOFF_JITTER = Option(
     "restart-strategy.exponential-delay.jitter-factor",
     0.1,
-    "each wait is longer or shorter by up to this share of it",
+    "largest random deviation of a wait, as a share of it, from 0 to 1",
 )
 BACKOFF_ATTEMPTS = Option(
     "restart-strategy.exponential-delay.attempts-before-reset-backoff",
     2_147_483_647,
-    "failures without such a time between them before the job is given up",
+    "failures after which the job is given up, counted since the wait last started over",
 )
 RATE_FAILURES = Option(
     "restart-strategy.failure-rate.max-failures-per-interval",
     1,
-    "more failures than this in an interval, and the job is given up",
+    "failures that an interval may have; after one more the job is given up",
 )
 RATE_INTERVAL = Option(
-    "restart-strategy.failure-rate.failure-rate-interval", "1 min", "the interval"
+    "restart-strategy.failure-rate.failure-rate-interval",
+    "1 min",
+    "length of the interval in which failures are counted",
 )
-RATE_DELAY = Option("restart-strategy.failure-rate.delay", "1 s", "wait before each start")
+RATE_DELAY = Option("restart-strategy.failure-rate.delay", "1 s", "wait before each restart")
 CHECKPOINTS_KEPT = Option(
     "execution.checkpointing.num-retained",
     10,
     "how many of the newest checkpoints a job folder keeps",
 )
 SAVEPOINT_DIR = Option(
-    "execution.checkpointing.savepoint-dir", None, "folder for savepoints if none is named"
+    "execution.checkpointing.savepoint-dir",
+    None,
+    "folder for savepoints that are requested without one",
 )
 SAVEPOINT_PATH = Option(
     "execution.state-recovery.path",
     None,
-    "savepoint that a job starts from, if its job folder is new",
+    "savepoint that a job starts from if its job folder is new",
 )
 ALLOW_NON_RESTORED = Option(
     "execution.state-recovery.ignore-unclaimed-state",
     False,
-    "start from a savepoint although it has state of operators that the program does not have",
+    "start from a savepoint even if it has state of operators that are not in the program",
 )
 STATE_BACKEND = Option(
     "state.backend.type",
     "hashmap",
-    "where state lies while a job works: hashmap, rocksdb, memory, or package.Class of your own",
+    "where a running job keeps its state: hashmap, rocksdb, memory, or package.Class for your own "
+    "backend",
 )
 STATE_LOCAL_DIR = Option(
     "state.backend.local-dir",
     None,
-    "folder on the local disk for a backend that needs one; default: the folder for temporary files",
+    "folder on a local disk for backends that need one; default: the folder for temporary files",
 )
 ROCKSDB_CACHE = Option(
-    "state.backend.rocksdb.block.cache-size", "64mb", "RocksDB's cache of blocks, per slot"
+    "state.backend.rocksdb.block.cache-size", "64mb", "size of RocksDB's block cache, per slot"
 )
-ROCKSDB_BLOCK_SIZE = Option("state.backend.rocksdb.block.blocksize", "4kb", "size of a block")
+ROCKSDB_BLOCK_SIZE = Option(
+    "state.backend.rocksdb.block.blocksize", "4kb", "size of a block in RocksDB's files"
+)
 ROCKSDB_BUFFER_SIZE = Option(
     "state.backend.rocksdb.writebuffer.size",
     "32mb",
-    "what is written is collected in memory up to this",
+    "size of a write buffer; changes are collected in it before they go to disk",
 )
 ROCKSDB_BUFFERS = Option(
-    "state.backend.rocksdb.writebuffer.count", 3, "write buffers at most, one of them in use"
+    "state.backend.rocksdb.writebuffer.count",
+    3,
+    "most write buffers at a time, including the one in use",
 )
 ROCKSDB_BLOOM = Option(
-    "state.backend.rocksdb.use-bloom-filter", True, "look-ups of what is not there read nothing"
+    "state.backend.rocksdb.use-bloom-filter",
+    True,
+    "use bloom filters, so that looking up an absent key reads nothing from disk",
 )
 ROCKSDB_BLOOM_BITS = Option(
-    "state.backend.rocksdb.bloom-filter.bits-per-key", 10, "size of the bloom filters"
+    "state.backend.rocksdb.bloom-filter.bits-per-key", 10, "bits per key in the bloom filters"
 )
 ROCKSDB_COMPRESSION = Option(
-    "state.backend.rocksdb.compression", "lz4", "none, snappy, lz4 or zstd"
+    "state.backend.rocksdb.compression",
+    "lz4",
+    "compression of RocksDB's files: none, snappy, lz4 or zstd",
 )
-ROCKSDB_COMPACTION = Option("state.backend.rocksdb.compaction.style", "level", "level or universal")
+ROCKSDB_COMPACTION = Option(
+    "state.backend.rocksdb.compaction.style",
+    "level",
+    "how RocksDB compacts its files: level or universal",
+)
 ROCKSDB_THREADS = Option(
     "state.backend.rocksdb.thread.num", 2, "threads that write and compact in the background"
 )
 ROCKSDB_FACTORY = Option(
     "state.backend.rocksdb.options-factory",
     None,
-    "package.function(options, table_options) that changes rocksdict's Options and BlockBasedOptions",
+    "package.function(options, table_options) that adjusts rocksdict's Options and BlockBasedOptions",
 )
 MAX_BATCH_RECORDS = Option(
-    "millpond.batch.max-records", 2_000_000, "most records a source may give to one batch"
+    "millpond.batch.max-records", 2_000_000, "most records that a source may give to one batch"
 )
 TARGET_BATCH_MS = Option(
-    "millpond.batch.target-ms", 10_000, "batches grow up to this duration while input is waiting"
+    "millpond.batch.target-ms",
+    10_000,
+    "duration in ms up to which batches grow while input is waiting",
 )
 TARGET_LATENCY = Option(
     "millpond.target-latency",
     None,
-    "how late output may be, such as 500ms or 2s: batches are made as large as that allows, and "
-    "millpond.batch.target-ms does not count",
+    "how late output may be, such as 500ms or 2s: batches are made as large as this allows, and "
+    "millpond.batch.target-ms is ignored",
 )
 TRIGGER_INTERVAL_MS = Option(
-    "millpond.batch.interval-ms", 0, "least time between the starts of two batches"
+    "millpond.batch.interval-ms", 0, "shortest time between the starts of two batches, in ms"
 )
-FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "records packed into one frame at most")
+FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "most records in one frame")
 SLOTS = Option(
     "millpond.slots",
     "on",
-    "on: state and functions live in a process per partition; off: in Spark's Python workers",
+    "on: state and functions live in one process per partition; off: in Spark's Python workers",
 )
 SLOT_MEMORY_MB = Option(
-    "millpond.slot.memory-mb", 0, "memory a slot may use; 0: its share of 70 % of the machine's"
+    "millpond.slot.memory-mb",
+    0,
+    "memory limit of a slot in MB; 0: an equal share of 70 % of the machine's memory",
 )
 SLOT_HANG_TIMEOUT_S = Option(
-    "millpond.slot.hang-timeout-s", 60, "a slot without a sign of life for so long is killed"
+    "millpond.slot.hang-timeout-s",
+    60,
+    "seconds without a sign of life after which a slot is killed",
 )
 SLOT_IDLE_TIMEOUT_S = Option(
-    "millpond.slot.idle-timeout-s", 600, "a slot without work for so long ends"
+    "millpond.slot.idle-timeout-s", 600, "seconds without work after which a slot ends"
 )
 QUERYABLE_HOST = Option(
     "queryable-state.server.bind-host",
     None,
-    "where slots answer look-ups; default 127.0.0.1, on a cluster the executor's host",
+    "address on which slots answer look-ups; default: 127.0.0.1, or on a cluster the executor's host",
 )
 QUERYABLE_PORTS = Option(
-    "queryable-state.server.ports", "0", "a port, or a range such as 9067-9077; 0: any that is free"
+    "queryable-state.server.ports",
+    "0",
+    "port, or range of ports such as 9067-9077, for look-ups; 0: any free port",
 )
-SPARK_LOG_LEVEL = Option("millpond.spark.log-level", "ERROR", "Spark's own log level on stderr")
+SPARK_LOG_LEVEL = Option("millpond.spark.log-level", "ERROR", "level of Spark's own log on stderr")
 PYTHON_FILES = Option(
-    "python.files", None, "comma-separated modules, packages, folders or zips that workers need"
+    "python.files",
+    None,
+    "modules, packages, folders or zip files that workers need, separated by commas",
 )
 DYNAMIC_ALLOCATION = Option(
     "millpond.dynamic-allocation",
     "off",
-    "on: executors that are idle are given back, and come again when tasks wait; needs a cluster, and "
-    "parallelism.default",
+    "on: idle executors are released, and requested again when tasks are waiting; needs a "
+    "cluster, and parallelism.default set",
 )
-MIN_EXECUTORS = Option("millpond.dynamic-allocation.min", 1, "executors that are never given back")
-MAX_EXECUTORS = Option("millpond.dynamic-allocation.max", 0, "executors at most; 0: no limit")
+MIN_EXECUTORS = Option("millpond.dynamic-allocation.min", 1, "executors that are never released")
+MAX_EXECUTORS = Option(
+    "millpond.dynamic-allocation.max", 0, "most executors at a time; 0: no limit"
+)
 KUBERNETES_IMAGE = Option(
-    "millpond.kubernetes.image", None, "image of the executors, if the master is k8s://"
+    "millpond.kubernetes.image", None, "container image of the executors, if the master is k8s://"
 )
 RUNTIME_MODE = Option("execution.runtime-mode", "STREAMING", "STREAMING, BATCH or AUTOMATIC")
 AUTO_UIDS = Option(
-    "pipeline.auto-generate-uids", True, "false: every operator with state needs a uid"
+    "pipeline.auto-generate-uids",
+    True,
+    "allow operators with state to have no uid; false: each must have one",
 )
 
 ALL = [value for value in list(globals().values()) if isinstance(value, Option)]

@@ -1,4 +1,4 @@
-"""The restart strategy that settings name: Flink's keys below `restart-strategy.`."""
+"""The restart strategy given by settings: Flink's keys below `restart-strategy.`"""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from millpond.errors import ProgramError
 
 
 def restart_strategy_of(configuration: Configuration) -> RestartStrategyConfiguration:
+    """Return the restart strategy of the settings; raise ProgramError if `restart-strategy.type` is
+    unknown."""
     kind = str(options.RESTART_STRATEGY.read(configuration)).lower()
     make = _STRATEGIES.get(kind.replace("-", ""))
     if make is None:
         raise ProgramError(
-            f"{options.RESTART_STRATEGY.key} must be none, fixed-delay, exponential-delay or failure-rate, "
-            f"not '{kind}'."
+            f"The setting '{options.RESTART_STRATEGY.key}' must be none, fixed-delay, exponential-delay or "
+            f"failure-rate, not '{kind}'."
         )
     return make(configuration)
 

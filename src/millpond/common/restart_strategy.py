@@ -1,4 +1,4 @@
-"""What happens when a job fails: try again, how often, after how long."""
+"""What happens when a job fails: whether it is tried again, how often, and after how long."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from millpond.errors import ProgramError
 
 
 class RestartStrategyConfiguration(ABC):
+    """A restart strategy. `RestartStrategies` makes them."""
+
     @abstractmethod
-    def get_description(self) -> str: ...
+    def get_description(self) -> str:
+        """Return the strategy in words."""
 
     @abstractmethod
     def next_delay_ms(self, failure_times_ms: list[int]) -> int | None:
-        """Milliseconds to wait before the next try, or None to give up.
+        """Return the milliseconds to wait before the next attempt, or None to give up.
 
-        `failure_times_ms` are the times of all failures so far, the newest last."""
+        `failure_times_ms` are the times of all failures so far, the newest last.
+        """
 
 
 class RestartStrategies:
-    """Makers of restart strategies."""
+    """Factory methods for restart strategies, and their classes. All times are in milliseconds."""
 
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Never restart."""
+
         def get_description(self) -> str:
             return "Restart deactivated."
 
@@ -30,14 +36,18 @@ class RestartStrategies:
             return None
 
     class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Restart a fixed number of times, with the same wait before each attempt."""
+
         def __init__(self, restart_attempts: int, delay_between_attempts_interval: int) -> None:
             self._attempts = restart_attempts
             self._delay_ms = delay_between_attempts_interval
 
         def get_restart_attempts(self) -> int:
+            """Return how often the job is restarted before it is given up."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> int:
+            """Return the wait before each attempt, in milliseconds."""
             return self._delay_ms
 
         def get_description(self) -> str:
@@ -50,6 +60,8 @@ class RestartStrategies:
             return self._delay_ms if len(failure_times_ms) <= self._attempts else None
 
     class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Restart unless too many failures fall into one interval."""
+
         def __init__(
             self,
             max_failure_rate: int,
@@ -61,12 +73,15 @@ class RestartStrategies:
             self._delay_ms = delay_between_attempts_interval
 
         def get_max_failure_rate(self) -> int:
+            """Return how many failures an interval may have."""
             return self._max_failures
 
         def get_failure_interval(self) -> int:
+            """Return the length of the interval, in milliseconds."""
             return self._interval_ms
 
         def get_delay_between_attempts_interval(self) -> int:
+            """Return the wait before each attempt, in milliseconds."""
             return self._delay_ms
 
         def get_description(self) -> str:
@@ -81,7 +96,8 @@ class RestartStrategies:
             return self._delay_ms if recent <= self._max_failures else None
 
     class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
-        """Waits longer after each failure, up to a limit; begins anew when a job has run for a while."""
+        """Wait longer after each failure, up to a limit; start over once the job has run long enough
+        without one."""
 
         def __init__(
             self,
@@ -110,18 +126,24 @@ class RestartStrategies:
                     raise ProgramError(f"Exponential delay: {name} must be {rule}.")
 
         def get_initial_backoff(self) -> int:
+            """Return the wait before the first attempt, in milliseconds."""
             return self._initial_ms
 
         def get_max_backoff(self) -> int:
+            """Return the longest wait, in milliseconds."""
             return self._max_ms
 
         def get_backoff_multiplier(self) -> float:
+            """Return the factor by which the wait grows after each failure."""
             return self._multiplier
 
         def get_reset_backoff_threshold(self) -> int:
+            """Return how long the job must run without failure, in milliseconds, for the wait to start
+            over."""
             return self._reset_ms
 
         def get_jitter_factor(self) -> float:
+            """Return the share, from 0 to 1, by which each wait varies at random."""
             return self._jitter
 
         def get_description(self) -> str:
@@ -147,23 +169,26 @@ class RestartStrategies:
             )
 
     class FallbackRestartStrategyConfiguration(NoRestartStrategyConfiguration):
-        """What settings say; none, if they say nothing."""
+        """Do what the settings say (`restart-strategy.type`); without them, never restart."""
 
         def get_description(self) -> str:
             return "Cluster level default restart strategy"
 
     @staticmethod
     def no_restart() -> RestartStrategyConfiguration:
+        """Return a strategy that gives the job up at its first failure."""
         return RestartStrategies.NoRestartStrategyConfiguration()
 
     @staticmethod
     def fall_back_restart() -> RestartStrategyConfiguration:
+        """Return the default: the strategy of the settings."""
         return RestartStrategies.FallbackRestartStrategyConfiguration()
 
     @staticmethod
     def fixed_delay_restart(
         restart_attempts: int, delay_between_attempts: int
     ) -> RestartStrategyConfiguration:
+        """Return a strategy with a number of attempts and the milliseconds to wait before each."""
         return RestartStrategies.FixedDelayRestartStrategyConfiguration(
             restart_attempts, delay_between_attempts
         )
@@ -172,6 +197,11 @@ class RestartStrategies:
     def failure_rate_restart(
         failure_rate: int, failure_interval: int, delay_interval: int
     ) -> RestartStrategyConfiguration:
+        """Return a strategy that gives up when more than `failure_rate` failures fall into `failure_interval`
+        milliseconds.
+
+        It waits `delay_interval` milliseconds before each attempt.
+        """
         return RestartStrategies.FailureRateRestartStrategyConfiguration(
             failure_rate, failure_interval, delay_interval
         )
@@ -185,7 +215,11 @@ class RestartStrategies:
         jitter_factor: float,
         attempts_before_reset_backoff: int = 2_147_483_647,
     ) -> RestartStrategyConfiguration:
-        """Times in milliseconds. Beyond PyFlink, as in Flink's Java API."""
+        """Return a strategy whose waits grow after each failure. Times are in milliseconds. Beyond PyFlink,
+        as in Flink's Java API.
+
+        Raise ProgramError if a value is out of range.
+        """
         return RestartStrategies.ExponentialDelayRestartStrategyConfiguration(
             initial_backoff,
             max_backoff,

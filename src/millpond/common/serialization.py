@@ -11,26 +11,31 @@ from millpond.missing import module_getattr
 
 
 class SerializationSchema(ABC):
+    """Turns records into bytes, for a sink."""
+
     @abstractmethod
-    def serialize(self, value: Any) -> bytes: ...
+    def serialize(self, value: Any) -> bytes:
+        """Return the bytes of a record."""
 
     def serialize_many(self, values: list[Any]) -> list[bytes]:
-        """One after the other. A schema that can do it faster overrides this."""
+        """Return the bytes of each record, in order. Override it if many can be done faster at once."""
         return list(map(self.serialize, values))
 
 
 class DeserializationSchema(ABC):
+    """Turns bytes into records, for a source."""
+
     @abstractmethod
     def deserialize(self, data: bytes) -> Any:
-        """The record; None if there is none in it: sources leave it out."""
+        """Return the record in the bytes, or None to leave it out."""
 
     def deserialize_many(self, data: list[bytes]) -> list[Any]:
-        """One after the other. A schema that can do it faster overrides this."""
+        """Return the record of each message, in order. Override it if many can be done faster at once."""
         return list(map(self.deserialize, data))
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
-    """Text, in a character set."""
+    """Text in a character set. `serialize` takes any value and writes its `str`."""
 
     def __init__(self, charset: str = "UTF-8") -> None:
         self._charset = charset
@@ -43,7 +48,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
-    """Bytes as they are."""
+    """Bytes, unchanged."""
 
     def serialize(self, value: Any) -> bytes:
         return bytes(value)
@@ -53,17 +58,18 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
 
 class RowFieldExtractorSchema(SerializationSchema):
-    """A field of a row, which must be bytes already: as the key of a Kafka message, say."""
+    """One field of a row, which must hold bytes; for example, as the key of a Kafka message."""
 
     def __init__(self, field_index: int) -> None:
         if field_index < 0:
-            raise ValueError(f"Field index must be non-negative, got: {field_index}")
+            raise ValueError(f"The field index must not be negative, but is {field_index}.")
         self._field_index = field_index
 
     def serialize(self, value: Any) -> bytes:
+        """Return the bytes of the field; raise ValueError if it holds something else."""
         field = value[self._field_index]
         if not isinstance(field, (bytes, bytearray)):
-            raise ValueError(f"field {self._field_index} must be bytes, not {field!r}")
+            raise ValueError(f"Field {self._field_index} must hold bytes, not {field!r}.")
         return bytes(field)
 
 
@@ -75,18 +81,21 @@ class Encoder:
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
+        """Return an encoder that writes the text of each record, as `print` would show it."""
         return Encoder(charset_name)
 
     @staticmethod
     def for_lines(serialization_schema: SerializationSchema) -> Encoder:
-        """Beyond PyFlink: lines as a schema writes them, such as JsonRowSerializationSchema."""
+        """Return an encoder that writes lines with a schema, such as JsonRowSerializationSchema. Beyond
+        PyFlink."""
         return _SchemaEncoder(serialization_schema)
 
     def encode(self, value: Any) -> bytes:
+        """Return the line of a record, with its line break."""
         return (record_to_text(value) + "\n").encode(self._charset)
 
     def encode_all(self, values: list[Any]) -> bytes:
-        """The lines of many records."""
+        """Return the lines of many records."""
         if type(self) is not Encoder:
             return b"".join(map(self.encode, values))
         return ("\n".join(map(record_to_text, values)) + "\n").encode(self._charset)
@@ -102,7 +111,7 @@ class _SchemaEncoder(Encoder):
 
     def encode_all(self, values: list[Any]) -> bytes:
         lines = self._schema.serialize_many(values)
-        if lines and lines[0].endswith(b"\n"):  # of CSV they have their ends already
+        if lines and lines[0].endswith(b"\n"):  # lines of CSV already have their line breaks
             return b"".join(lines)
         return b"\n".join(lines) + b"\n" if lines else b""
 
@@ -112,44 +121,50 @@ class BulkWriter(ABC):
 
     @abstractmethod
     def add_elements(self, values: Any) -> None:
-        """A list of records, or an Arrow record batch if the factory takes columns."""
+        """Write a list of records, or an Arrow record batch if the factory takes columns."""
 
     def unwritten_bytes(self) -> int:
-        """About how much `finish` will still write."""
+        """Return an estimate of how many bytes `finish` will still write."""
         return 0
 
     @abstractmethod
     def finish(self) -> None:
-        """Write what is left. The file is closed by whoever opened it."""
+        """Write what is left. Whoever opened the file closes it."""
 
 
 class BulkWriterFactory(ABC):
-    """Makes the writers of a format. `can_join`: files can be joined to one, so that many small ones become
-    few large ones. `takes_columns`: writers take Arrow record batches as well as lists."""
+    """Creates the writers of a file format.
+
+    `can_join`: several files can be joined into one, so that many small files become a few large ones.
+    `takes_columns`: writers take Arrow record batches as well as lists.
+    """
 
     can_join = False
     takes_columns = False
 
     @abstractmethod
-    def create(self, file: BinaryIO) -> BulkWriter: ...
+    def create(self, file: BinaryIO) -> BulkWriter:
+        """Return a writer for a file that is open for writing."""
 
     def join(self, pieces: list[Path], file: BinaryIO) -> None:
-        """Write the records of all pieces, in order."""
+        """Write the records of all pieces to `file`, in order. Called only if `can_join` is True."""
         raise NotImplementedError(type(self).__name__)
 
 
 class RowDataBulkWriterFactory(BulkWriterFactory):
-    """One for rows of a known type."""
+    """A factory of writers for rows of a known type."""
 
     def __init__(self, row_type: Any) -> None:
         self._row_type = row_type
 
     def get_row_type(self) -> Any:
+        """Return the type of the rows."""
         return self._row_type
 
 
 def record_to_text(value: Any) -> str:
-    """How `print` and the string encoder show a record: rows as `+I[a, b]`, the rest as str."""
+    """Return a record as `print` and the string encoder show it: rows as `+I[a, b]`, anything else as its
+    `str`."""
     if isinstance(value, Row):
         return f"{value.get_row_kind()}[{','.join(str(item) for item in value)}]"
     return value if isinstance(value, str) else str(value)

@@ -1,7 +1,7 @@
-"""Types: what a stream or a state holds. Declared with `Types`, or with Python type hints.
+"""Types: what a stream or a state holds, declared with `Types` or with Python type hints.
 
-A declared type does two things: `conform(value)` turns a value into the form the type promises
-(a tuple into a `Row` for `Types.ROW`) and refuses one that does not fit, saying why.
+`conform(value)` of a declared type turns a value into the form that the type promises (for `Types.ROW`, a
+tuple into a `Row`) and refuses a value that does not fit, saying why.
 """
 
 from __future__ import annotations
@@ -62,102 +62,128 @@ __all__ = [
 
 
 class Types:
-    """Makers of all types, with PyFlink's names."""
+    """Factory methods for all types, with PyFlink's names. None fits every type."""
 
     @staticmethod
     def STRING() -> TypeInformation:
+        """Return the type of `str`."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
     def BYTE() -> TypeInformation:
+        """Return the type of integers of 8 bits; a value out of range is refused."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def BOOLEAN() -> TypeInformation:
+        """Return the type of `bool`."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
     def SHORT() -> TypeInformation:
+        """Return the type of integers of 16 bits; a value out of range is refused."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
     def INT() -> TypeInformation:
+        """Return the type of integers of 32 bits; a value out of range is refused."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
     def LONG() -> TypeInformation:
+        """Return the type of integers of 64 bits; a value out of range is refused."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
     def FLOAT() -> TypeInformation:
+        """Return the type of floats. Unlike in Flink, numbers are not rounded to 32 bits. Integers fit
+        too."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
     def DOUBLE() -> TypeInformation:
+        """Return the type of floats. Integers fit too."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
     def CHAR() -> TypeInformation:
+        """Return the type of characters; any `str` fits."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
     def BIG_INT() -> TypeInformation:
+        """Return the type of integers of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
     def BIG_DEC() -> TypeInformation:
+        """Return the type of `decimal.Decimal`."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
     def INSTANT() -> TypeInformation:
+        """Return the type of `millpond.common.Instant`."""
         return BasicTypeInfo(BasicType.INSTANT)
 
     @staticmethod
     def SQL_DATE() -> TypeInformation:
+        """Return the type of `datetime.date`."""
         return DateTypeInfo()
 
     @staticmethod
     def SQL_TIME() -> TypeInformation:
+        """Return the type of `datetime.time`."""
         return TimeTypeInfo()
 
     @staticmethod
     def SQL_TIMESTAMP() -> TypeInformation:
+        """Return the type of `datetime.datetime`."""
         return TimestampTypeInfo()
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> TypeInformation:
+        """Return the type of any Python object that can be pickled; the default where no type is declared."""
         return PickledBytesTypeInfo()
 
     @staticmethod
     def ROW(field_types: list[TypeInformation]) -> RowTypeInfo:
+        """Return the type of rows with these field types; the fields are called f0, f1, ..."""
         return RowTypeInfo([to_type_info(field_type) for field_type in field_types])
 
     @staticmethod
     def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> RowTypeInfo:
+        """Return the type of rows with named fields; raise ProgramError unless there are as many names as
+        types."""
         return RowTypeInfo([to_type_info(field_type) for field_type in field_types], field_names)
 
     @staticmethod
     def TUPLE(field_types: list[TypeInformation]) -> TupleTypeInfo:
+        """Return the type of tuples with these field types."""
         return TupleTypeInfo([to_type_info(field_type) for field_type in field_types])
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """Return the type of lists of a primitive type. `PRIMITIVE_ARRAY(BYTE())` is the type of bytes."""
         return PrimitiveArrayTypeInfo(to_type_info(element_type))
 
     @staticmethod
     def BASIC_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """Return the type of lists of a basic type."""
         return BasicArrayTypeInfo(to_type_info(element_type))
 
     @staticmethod
     def OBJECT_ARRAY(element_type: TypeInformation) -> TypeInformation:
+        """Return the type of lists of any type."""
         return ObjectArrayTypeInfo(to_type_info(element_type))
 
     @staticmethod
     def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> TypeInformation:
+        """Return the type of dictionaries with these types of keys and values."""
         return MapTypeInfo(to_type_info(key_type_info), to_type_info(value_type_info))
 
     @staticmethod
     def LIST(element_type_info: TypeInformation) -> TypeInformation:
+        """Return the type of lists with this type of elements."""
         return ListTypeInfo(to_type_info(element_type_info))
 
 
@@ -181,7 +207,10 @@ _HINTS: dict[Any, Callable[[], TypeInformation]] = {
 
 
 def to_type_info(declared: Any) -> TypeInformation:
-    """A `TypeInformation` from one, from a Python type hint, or from None (anything goes)."""
+    """Return `declared` itself if it is a `TypeInformation`, or the type that a Python type hint means.
+
+    None means anything that can be pickled. Raise ProgramError for anything else.
+    """
     if isinstance(declared, TypeInformation):
         return declared
     if declared is None:
@@ -201,7 +230,7 @@ def to_type_info(declared: Any) -> TypeInformation:
     if isinstance(declared, type):
         return ClassTypeInfo(declared)
     raise ProgramError(
-        f"{declared!r} is not a type Millpond knows: use millpond.common.Types or a type hint "
+        f"{declared!r} is not a type that Millpond knows: use millpond.common.Types or a type hint "
         "such as tuple[str, int]."
     )
 

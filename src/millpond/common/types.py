@@ -1,4 +1,4 @@
-"""Row: a record with positions and, if given, names."""
+"""Row: a record with fields by position and, optionally, by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class RowKind(Enum):
-    """What a row means in a changelog."""
+    """The meaning of a row in a changelog; `str` gives Flink's short form, such as +I."""
 
     INSERT = 0
     UPDATE_BEFORE = 1
@@ -23,10 +23,10 @@ _SLOTS = ("_values", "_fields", "_row_kind")
 
 
 class Row:
-    """Values by position (``row[0]``), by name (``row["name"]``, ``row.name``).
+    """A record whose fields are read by position (``row[0]``) or by name (``row["name"]``, ``row.name``).
 
-    ``Row(1, "a")`` has positions only; ``Row(id=1, name="a")`` has names;
-    ``Person = Row("id", "name")`` makes a template: ``Person(1, "a")``.
+    ``Row(1, "a")`` has positions only; ``Row(id=1, name="a")`` has names; ``Person = Row("id", "name")`` is a
+    template: ``Person(1, "a")``.
     """
 
     __slots__ = _SLOTS
@@ -36,7 +36,7 @@ class Row:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if args and kwargs:
-            raise ValueError("Can not use both args and kwargs to create Row")
+            raise ValueError("A Row takes either positional or named values, not both.")
         set_slot = object.__setattr__
         set_slot(self, "_fields", list(kwargs) if kwargs else None)
         set_slot(self, "_values", list(kwargs.values()) if kwargs else list(args))
@@ -44,30 +44,41 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+        """Return a new row of the given kind."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
         return row
 
     def get_row_kind(self) -> RowKind:
+        """Return the kind of the row; INSERT unless set."""
         return self._row_kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
+        """Set the kind of the row."""
         object.__setattr__(self, "_row_kind", row_kind)
 
     def set_field_names(self, field_names: list[str]) -> None:
+        """Name the fields, in order."""
         object.__setattr__(self, "_fields", list(field_names))
 
     def get_fields_by_names(self, names: list[str]) -> list[Any]:
+        """Return the values of the named fields, in the order of `names`. Without field names, return all
+        values.
+
+        Raise KeyError if a name does not exist.
+        """
         if self._fields is None or names == self._fields:
             return self._values
         missing = sorted(set(names) - set(self._fields))
         if missing:
-            raise KeyError(f"Field names {missing} do not exist in {self._fields}.")
+            raise KeyError(f"The row has no fields {missing}, only {self._fields}.")
         return [self._values[self._fields.index(name)] for name in names]
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
+        """Return the fields as a dictionary; with `recursive`, also rows inside fields. Raise TypeError
+        without field names."""
         if self._fields is None:
-            raise TypeError("Cannot convert a Row without field names into dict")
+            raise TypeError("A Row without field names cannot become a dictionary.")
         values = [_plain(v) for v in self._values] if recursive else self._values
         return dict(zip(self._fields, values, strict=False))
 
@@ -97,13 +108,17 @@ class Row:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _SLOTS:
-            raise AttributeError(f"{name}: set a field of a Row with row['{name}'] = value")
+            raise AttributeError(
+                f"Set a field of a Row with row['{name}'] = value, not row.{name}."
+            )
         object.__setattr__(self, name, value)
 
     def __call__(self, *args: Any) -> Row:
-        """Use this row's values as field names of a new row."""
+        """Return a new row whose field names are this row's values."""
         if len(args) > len(self._values):
-            raise ValueError(f"Row template {self!r} takes {len(self)} values, got {len(args)}")
+            raise ValueError(
+                f"The Row template {self!r} takes {len(self)} values, but got {len(args)}."
+            )
         return _create_row(list(self._values), tuple(args), self._row_kind)
 
     def __contains__(self, item: Any) -> bool:
@@ -126,7 +141,7 @@ class Row:
         return hash(tuple(self.in_order_of_names()))
 
     def in_order_of_names(self) -> list[Any]:
-        """The values, alike for all rows that are equal."""
+        """Return the values in the order of the fields' names, so that equal rows give equal lists."""
         if self._fields is None:
             return self._values
         named = zip(self._fields, self._values, strict=False)
@@ -156,7 +171,8 @@ _set_values, _set_fields, _set_kind = (vars(Row)[name].__set__ for name in _SLOT
 
 
 def named_row(fields: list[str], values: list[Any]) -> Row:
-    """A Row of these very lists: nobody may change them afterwards. For where rows come by the million."""
+    """Return a Row that holds these very lists, without copying: the caller must not change them
+    afterwards."""
     row = object.__new__(Row)
     _set_values(row, values)
     _set_fields(row, fields)

@@ -1,7 +1,7 @@
-"""How event time is read from records and how far it has come.
+"""How event time is read from records, and how far it has advanced.
 
-Contract of time in Millpond: the watermark of a source partition is computed *after every record*,
-so a record always meets the watermark that its predecessors produced, wherever batches are cut.
+The watermark of a source partition is computed *after every record*, so a record always meets the watermark
+that the records before it produced, wherever batches are cut.
 """
 
 from __future__ import annotations
@@ -22,36 +22,41 @@ class TimestampAssigner(ABC):
 
     @abstractmethod
     def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        """Milliseconds since the epoch. `record_timestamp` is what the source gave, or the
-        smallest long if it gave none."""
+        """Return the record's event time in milliseconds since the epoch.
+
+        `record_timestamp` is the timestamp from the source, or the smallest long if the source gave none.
+        """
 
 
 class WatermarkOutput:
-    """Where a generator puts its watermarks. The largest one counts."""
+    """Take the watermarks of a generator. The largest one counts."""
 
     def __init__(self, watermark: int = MIN_TIMESTAMP) -> None:
         self.watermark = watermark
 
     def emit_watermark(self, timestamp: int) -> None:
+        """Advance the watermark to `timestamp`; a smaller one has no effect."""
         if timestamp > self.watermark:
             self.watermark = timestamp
 
 
 class WatermarkGenerator(ABC):
-    """Computes the watermark of one source partition. Its attributes are its state: they must be
-    picklable and are restored after a failure."""
+    """Computes the watermark of one source partition.
+
+    Its attributes are its state: they must be picklable, and are restored after a failure.
+    """
 
     @abstractmethod
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Called for every record. A punctuated generator emits here."""
+        """Learn from a record. Called for every record; a punctuated generator emits here."""
 
     @abstractmethod
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """A periodic generator emits here. Millpond calls it after every record."""
+        """Emit the current watermark, in a periodic generator. Millpond calls it after every record."""
 
 
 class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
-    """Largest timestamp so far - bound - 1 (C11)."""
+    """Emits the largest timestamp so far, minus the bound, minus 1 ms (C11)."""
 
     def __init__(self, max_out_of_orderness_ms: int) -> None:
         self.max_out_of_orderness_ms = max_out_of_orderness_ms
@@ -68,8 +73,11 @@ class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
     def watermarks(
         self, timestamps: list[int] | NDArray[numpy.int64], output: WatermarkOutput
     ) -> NDArray[numpy.int64] | None:
-        """`on_event` and `on_periodic_emit` for a whole column: the watermark before each record.
-        None, and nothing done, if a number does not fit."""
+        """Do the work of `on_event` and `on_periodic_emit` for a whole column; return the watermark before
+        each record.
+
+        Return None, having done nothing, if a number does not fit into 64 bits.
+        """
         delay = self.max_out_of_orderness_ms + 1
         try:
             times = numpy.array(timestamps, numpy.int64)
@@ -89,13 +97,13 @@ class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
 
 
 class NoWatermarksGenerator(WatermarkGenerator):
-    """Event time never advances, except at the end of a bounded input."""
+    """Never advances event time; only the end of a bounded input does."""
 
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
-        """Nothing to learn from a record."""
+        """Ignore the record."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
-        """Nothing to emit."""
+        """Emit nothing."""
 
 
 class _FunctionAssigner(TimestampAssigner):
@@ -107,7 +115,7 @@ class _FunctionAssigner(TimestampAssigner):
 
 
 class WatermarkStrategy:
-    """A generator of watermarks plus, if wanted, a timestamp assigner and an idle timeout.
+    """A generator of watermarks and, optionally, a timestamp assigner and an idle timeout.
 
     Every `with_...` method returns a new strategy and keeps what was set before, in any order (C55).
     """
@@ -128,28 +136,37 @@ class WatermarkStrategy:
         return copy
 
     def create_generator(self) -> WatermarkGenerator:
+        """Return a new generator; there is one for each source partition."""
         return self._generator_factory()
 
     @property
     def timestamp_assigner(self) -> TimestampAssigner | None:
+        """The timestamp assigner, or None if records keep the timestamps that the source gave."""
         return self._timestamp_assigner
 
     @property
     def alignment(self) -> tuple[str, int] | None:
-        """(group, most milliseconds ahead), if the source is aligned with others."""
+        """The group and the largest allowed lead in milliseconds, or None if the source is not aligned
+        with others."""
         return self._alignment
 
     @property
     def goes_on_when_idle(self) -> bool:
+        """True if event time advances with the wall clock while all partitions are idle."""
         return self._goes_on_when_idle
 
     @property
     def idle_timeout_ms(self) -> int | None:
+        """The milliseconds of silence after which a partition is idle, or None if it never is."""
         return self._idle_timeout_ms
 
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
     ) -> WatermarkStrategy:
+        """Return a strategy that reads event time from records.
+
+        Take a TimestampAssigner or, beyond PyFlink, a function (value, record_timestamp) -> milliseconds.
+        """
         if not isinstance(timestamp_assigner, TimestampAssigner):
             if not callable(timestamp_assigner):
                 raise ProgramError(
@@ -162,6 +179,8 @@ class WatermarkStrategy:
         return copy
 
     def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
+        """Return a strategy whose partitions no longer hold event time back after being silent for the
+        timeout."""
         if idle_timeout.to_millis() <= 0:
             raise ProgramError("with_idleness needs a timeout greater than zero.")
         copy = self._copy()
@@ -169,10 +188,14 @@ class WatermarkStrategy:
         return copy
 
     def advance_when_idle(self) -> WatermarkStrategy:
-        """Beyond PyFlink, after `with_idleness`: once all partitions have been silent for the timeout, event
-        time goes on with the wall clock, so that windows close though nothing comes."""
+        """Return a strategy whose event time advances with the wall clock once all partitions are idle.
+        Beyond PyFlink.
+
+        So windows close although no record comes. Raise ProgramError unless `with_idleness` was called
+        before.
+        """
         if self._idle_timeout_ms is None:
-            raise ProgramError("advance_when_idle needs with_idleness(timeout) before it.")
+            raise ProgramError("Call with_idleness(timeout) before advance_when_idle().")
         copy = self._copy()
         copy._goes_on_when_idle = True
         return copy
@@ -183,8 +206,11 @@ class WatermarkStrategy:
         max_allowed_watermark_drift: Duration,
         update_interval: Duration | None = None,
     ) -> WatermarkStrategy:
-        """Sources (and their partitions) of one group are not read on while they are further ahead of the
-        slowest than the drift. They are compared after every batch; `update_interval` is not needed."""
+        """Return a strategy that pauses partitions too far ahead of the slowest one in the group.
+
+        A partition that is more than the drift ahead is not read until the others have caught up. They are
+        compared after every batch; `update_interval` has no effect.
+        """
         drift_ms = max_allowed_watermark_drift.to_millis()
         if not watermark_group or drift_ms < 0:
             raise ProgramError(
@@ -197,10 +223,12 @@ class WatermarkStrategy:
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:
+        """Return a strategy for partitions whose timestamps never decrease."""
         return WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(0))
 
     @staticmethod
     def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
+        """Return a strategy for records that may be late by at most the bound."""
         bound_ms = max_out_of_orderness.to_millis()
         if bound_ms < 0:
             raise ProgramError("for_bounded_out_of_orderness needs a bound that is not negative.")
@@ -208,16 +236,18 @@ class WatermarkStrategy:
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
+        """Return a strategy without watermarks: event time does not advance before the end of the input."""
         return WatermarkStrategy(NoWatermarksGenerator)
 
     @staticmethod
     def for_generator(generator_factory: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
-        """Beyond PyFlink: a generator written in Python, periodic or punctuated."""
+        """Return a strategy with a generator written in Python, periodic or punctuated. Beyond PyFlink."""
         return WatermarkStrategy(generator_factory)
 
 
 class AssignerWithPeriodicWatermarksWrapper:
-    """A Java object in PyFlink; there is no JVM class to wrap here."""
+    """Wraps a Java object in PyFlink. Creating one raises UnsupportedFeatureError: there is no JVM class
+    to wrap."""
 
     def __init__(self, *_: Any) -> None:
         raise UnsupportedFeatureError(

@@ -11,6 +11,8 @@ from millpond.errors import ProgramError
 
 
 class Aggregation(Enum):
+    """The aggregations by name."""
+
     SUM = "sum"
     MIN = "min"
     MAX = "max"
@@ -19,14 +21,17 @@ class Aggregation(Enum):
 
 
 class FieldAggregation(ReduceFunction):
-    """Aggregates one field; the other fields keep the values of the first record, except for
-    min_by and max_by, which keep the whole record (the first one if several tie)."""
+    """Aggregates one field of tuples, lists or rows, or plain values.
+
+    The other fields keep the values of the first record; MIN_BY and MAX_BY keep the whole record that has the
+    smallest or largest field, the first one if several tie.
+    """
 
     def __init__(self, aggregation: Aggregation, position: int | str) -> None:
         if not isinstance(position, (int, str)):
             raise TypeError(
-                f"{aggregation.value} takes a field's position or name, not "
-                f"{type(position).__name__}"
+                f"{aggregation.value} takes the position or name of a field, not "
+                f"{type(position).__name__}."
             )
         self.aggregation = aggregation
         self.position = position
@@ -50,7 +55,7 @@ class FieldAggregation(ReduceFunction):
         if self.position != 0:
             raise ProgramError(
                 f"{self.aggregation.value} asks for field {self.position!r}, but the records are "
-                f"plain values ({type(value).__name__}); leave the position out."
+                f"plain values ({type(value).__name__}). Leave the position out."
             )
         return value
 

@@ -1,4 +1,4 @@
-"""Functions that take many records at once, beyond PyFlink."""
+"""Functions that take many records at once. Beyond PyFlink."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from millpond.datastream.functions import MapFunction
 
 
 class BundleMapFunction(MapFunction):
-    """For `map`: gets the records of a bundle together, so that a call to another system is one for many.
-    How many there are in a bundle depends on the source, the batch and the keys: results must not."""
+    """A map function that gets the records of a bundle together, so that one call to another system serves
+    many.
+
+    How many records a bundle has depends on the source, the batch and the keys; results must not depend on
+    it.
+    """
 
     @abstractmethod
     def map_many(self, values: list[Any]) -> list[Any]:
-        """One result for each value, in their order."""
+        """Return one result for each value, in their order."""
 
     def map(self, value: Any) -> Any:
+        """Return the result for a single value."""
         return self.map_many([value])[0]

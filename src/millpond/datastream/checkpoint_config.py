@@ -1,9 +1,8 @@
 """When and how state is made durable.
 
-Every Millpond batch is a checkpoint: input positions, state and output of a batch become durable
-together. So there are more checkpoints than the interval asks for; it is kept, and changes nothing,
-because output that waits for it would be late. `millpond.batch.interval-ms` is the least time between
-batches.
+Every batch is a checkpoint: input positions, state and output of a batch become durable together. So there
+are more checkpoints than a program asks for. The interval is kept but has no effect, because output that
+waited for it would be late. `millpond.batch.interval-ms` is the shortest time between batches.
 """
 
 from __future__ import annotations
@@ -19,79 +18,96 @@ _MODE = "execution.checkpointing.mode"
 
 
 class CheckpointConfig(MissingMethods):
+    """A view of the job's configuration, from `StreamExecutionEnvironment.get_checkpoint_config()`. Setters
+    return the object itself.
+
+    Methods of PyFlink's class that have no meaning here raise MissingMethodError.
+    """
+
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration
 
     def is_checkpointing_enabled(self) -> bool:
+        """Return True if checkpoints outlive the process, that is, if `execution.checkpointing.dir` is
+        set."""
         return self._configuration.contains_key(options.CHECKPOINT_DIR.key)
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return the mode that was set; EXACTLY_ONCE by default."""
         return CheckpointingMode[self._configuration.get_string(_MODE, "EXACTLY_ONCE")]
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
-        """With AT_LEAST_ONCE, too, state sees every record exactly once: there is nothing to wait for that
-        could be left out."""
+        """Set the mode. State sees every record exactly once in both modes; AT_LEAST_ONCE would not be
+        faster."""
         self._configuration.set_string(_MODE, checkpointing_mode.name)
         return self
 
     def get_checkpoint_interval(self) -> int:
+        """Return the interval that was set, in milliseconds; -1 by default."""
         return self._configuration.get_integer(_INTERVAL, -1)
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
-        """Kept for PyFlink programs; checkpoints come more often, with every batch."""
+        """Keep the interval for PyFlink programs. It has no effect: every batch is a checkpoint."""
         self._configuration.set_integer(_INTERVAL, checkpoint_interval)
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
-        """The folder for durable state, as `execution.checkpointing.dir`."""
+        """Set the folder for durable state (`execution.checkpointing.dir`)."""
         self._configuration.set_string(options.CHECKPOINT_DIR.key, checkpoint_path)
         return self
 
     def get_checkpoint_timeout(self) -> int:
+        """Return the time limit of a batch in milliseconds; 0 means none."""
         return int(options.CHECKPOINT_TIMEOUT_MS.read(self._configuration))
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
-        """Milliseconds after which a batch is given up, as if it had failed; 0: never."""
+        """Set the milliseconds after which a batch is abandoned as if it had failed; 0 means never."""
         self._configuration.set_integer(options.CHECKPOINT_TIMEOUT_MS.key, checkpoint_timeout)
         return self
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
+        """Return how often in a row a batch may time out before the job fails."""
         return int(options.TOLERATED_TIMEOUTS.read(self._configuration))
 
     def set_tolerable_checkpoint_failure_number(
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
-        """How often in a row a batch may be given up (`set_checkpoint_timeout`) and run again before the
-        job has failed, and its restart strategy is asked."""
+        """Set how often in a row a batch may time out (`set_checkpoint_timeout`) and be run again.
+
+        After that the job has failed, and its restart strategy decides.
+        """
         self._configuration.set_integer(
             options.TOLERATED_TIMEOUTS.key, tolerable_checkpoint_failure_number
         )
         return self
 
     def get_max_concurrent_checkpoints(self) -> int:
-        """Batches run one after the other."""
+        """Return 1: batches run one after the other."""
         return 1
 
     def get_min_pause_between_checkpoints(self) -> int:
+        """Return the shortest pause between two batches, in milliseconds."""
         return int(options.MIN_PAUSE_MS.read(self._configuration))
 
     def set_min_pause_between_checkpoints(
         self, min_pause_between_checkpoints: int
     ) -> CheckpointConfig:
-        """Milliseconds from the end of a batch to the beginning of the next, at least."""
+        """Set the shortest time from the end of a batch to the start of the next, in milliseconds."""
         self._configuration.set_integer(options.MIN_PAUSE_MS.key, min_pause_between_checkpoints)
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        """Return what happens to the job folder of a cancelled job."""
         return ExternalizedCheckpointRetention[options.RETENTION.read(self._configuration)]
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Whether the folder of a cancelled job is kept (it is if nothing is said)."""
+        """Set whether the job folder of a cancelled job is kept; it is by default."""
         self._configuration.set_string(options.RETENTION.key, retention_mode.name)
         return self
 
     def is_externalized_checkpoints_enabled(self) -> bool:
+        """Return True if the job folder of a cancelled job is kept."""
         retained = ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION
         return self.get_externalized_checkpoint_retention() is retained

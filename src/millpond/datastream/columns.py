@@ -1,7 +1,7 @@
-"""Functions that take many records at once: a key group's records as columns, its state as arrays.
+"""Functions that take many records at once: the records of a key group as columns, its state as arrays.
 
 Beyond PyFlink. A `KeyedColumnFunction` does with NumPy what a `KeyedProcessFunction` does record by record:
-same keys, same event time, same timers, same results whatever the batches. See docs/guide/columns.md.
+same keys, same event time, same timers, same results however batches are cut. See docs/guide/columns.md.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DTYPES = {
     BasicType.SHORT: numpy.int16,
     BasicType.INT: numpy.int32,
     BasicType.LONG: numpy.int64,
-    BasicType.FLOAT: numpy.float64,  # as in Python, which has one kind of float
+    BasicType.FLOAT: numpy.float64,  # Python has only one kind of float
     BasicType.DOUBLE: numpy.float64,
     BasicType.BOOLEAN: numpy.bool_,
 }
@@ -40,7 +40,7 @@ def _field(value: Any, field: str | int) -> Any:
 
 
 class FieldKeySelector(KeySelector):
-    """Made by `fields`."""
+    """A key selector for one or several fields, made by `fields`."""
 
     def __init__(self, names: tuple[str | int, ...]) -> None:
         if not names:
@@ -54,15 +54,16 @@ class FieldKeySelector(KeySelector):
 
 
 def fields(*names: str | int) -> FieldKeySelector:
-    """A key selector: the field with this name or position, or a tuple of several.
+    """Return a key selector for the field with this name or position, or for a tuple of several.
 
-    `stream.key_by(fields("user", "ad"))` does what `key_by(lambda view: (view.user, view.ad))` does, and
-    can be done for whole columns."""
+    `stream.key_by(fields("user", "ad"))` gives the same keys as `key_by(lambda view: (view.user, view.ad))`,
+    and can be computed for whole columns. Raise ProgramError without a name.
+    """
     return FieldKeySelector(names)
 
 
 class TimestampField(TimestampAssigner):
-    """A timestamp assigner: the field with this name or position, in milliseconds."""
+    """A timestamp assigner that reads the field with this name or position, in milliseconds."""
 
     def __init__(self, name: str | int) -> None:
         self.name = name
@@ -72,8 +73,12 @@ class TimestampField(TimestampAssigner):
 
 
 class ColumnStateDescriptor(StateDescriptor):
-    """A number per key. A key that has none reads `default`, and one that is set back to it takes no room:
-    when all its column states are at their defaults and it has no timers, a key is forgotten."""
+    """Describes a state that holds one number per key.
+
+    A key without a value reads `default`. A key is forgotten, and takes no room, once all its column states
+    are back at their defaults and it has no timers. Raise ProgramError for types other than numbers and
+    booleans.
+    """
 
     kind = StateKind.COLUMN
 
@@ -85,52 +90,57 @@ class ColumnStateDescriptor(StateDescriptor):
         dtype = _DTYPES.get(declared.basic_type) if isinstance(declared, BasicTypeInfo) else None
         if dtype is None:
             raise ProgramError(
-                f"Column state '{name}' is declared as {declared}; columns hold numbers: Types.INT(), "
-                "LONG(), DOUBLE(), BOOLEAN() and such. Use a KeyedProcessFunction for other types."
+                f"Column state '{name}' is declared as {declared}, but columns hold numbers: Types.INT(), "
+                "LONG(), DOUBLE(), BOOLEAN() and the like. Use a KeyedProcessFunction for other types."
             )
         self.dtype = numpy.dtype(dtype)
         self.default = self.dtype.type(default)
         if self.default != self.default:
             raise ProgramError(
-                f"Column state '{name}': NaN equals nothing and cannot be the default."
+                f"Column state '{name}' cannot have NaN as its default, because NaN equals nothing."
             )
 
 
 class ColumnState(ABC):
-    """`rows` are those of `KeyedColumns.rows`: an array with the row of each event's key."""
+    """The values of a column state. `rows` is an array with the row of each event's key, from
+    `KeyedColumns.rows`."""
 
     @abstractmethod
     def get(self, rows: Numbers) -> Numbers:
-        """The values of the rows as they are now."""
+        """Return the current values of the rows."""
 
     @abstractmethod
     def put(self, rows: Numbers, values: ArrayLike) -> None:
-        """Set the values of the rows. If a row comes more than once, its last value stays."""
+        """Set the values of the rows. If a row occurs more than once, its last value stays."""
 
     @abstractmethod
     def running_sum(self, rows: Numbers, amounts: ArrayLike) -> Numbers:
-        """Add each amount to its row, one after the other, and tell what the row held after it."""
+        """Add each amount to its row, one after the other; return what the row held after each addition."""
 
     @abstractmethod
     def running_max(self, rows: Numbers, values: ArrayLike) -> Numbers:
-        """Let each value raise its row, one after the other, and tell what the row held after it."""
+        """Raise each row to its value if that is larger, one after the other; return what the row held
+        after each step."""
 
     @abstractmethod
     def running_min(self, rows: Numbers, values: ArrayLike) -> Numbers:
-        """Let each value lower its row, one after the other, and tell what the row held after it."""
+        """Lower each row to its value if that is smaller, one after the other; return what the row held
+        after each step."""
 
 
 class KeyedColumns(ABC):
-    """Events of one key group in the order in which they happen: records, and timers that fire between
-    them. All arrays have one entry per event."""
+    """The events of one key group in the order in which they happen: records, and the timers that fire
+    between them.
 
-    rows: NDArray[numpy.int64]  # of the event's key in column states
+    All arrays have one entry per event.
+    """
+
+    rows: NDArray[numpy.int64]  # the row of the event's key in column states
     fired: NDArray[numpy.bool_]  # True for timers
-    times: NDArray[
-        numpy.int64
-    ]  # a record's timestamp (Long.MIN_VALUE if it has none); a timer's time
+    # A record's timestamp (the smallest long if it has none), or a timer's time.
+    times: NDArray[numpy.int64]
     watermarks: NDArray[numpy.int64]  # the event-time clock
-    # The records, in order: one row per event with `fired` False. If there are none it may have no columns.
+    # The records, in order: one row per event with `fired` False. Without records it may have no columns.
     records: pyarrow.RecordBatch
 
     @abstractmethod
@@ -138,35 +148,42 @@ class KeyedColumns(ABC):
 
     @abstractmethod
     def column(self, name: str) -> Numbers:
-        """A column of `records` as a NumPy array. Raises if a value is missing."""
+        """Return a column of `records` as a NumPy array; raise if a value is missing."""
 
     @abstractmethod
     def keys(self, where: Numbers) -> list[Any]:
-        """The keys of some events, given by positions or by a mask."""
+        """Return the keys of the events that `where` selects, by positions or by a mask."""
 
 
 class KeyedColumnFunction(Function):
-    """A keyed function on columns."""
+    """A keyed function on columns, for `KeyedStream.process_columns`."""
 
     @abstractmethod
     def process_columns(self, events: KeyedColumns, ctx: KeyedColumnFunction.Context) -> None:
-        """Called with all the events of a stretch of event time.
+        """Process all events of a stretch of event time.
 
-        A stretch ends before the first timer that is registered in it: if one turns out to be due
-        within, what the call did is taken back and it is called again with a shorter one. So it must
-        keep what it remembers in column states only, and it is fast if timers are far ahead."""
+        A stretch ends before the first timer that is registered in it: if a new timer turns out to be due
+        within the stretch, what the call did is undone and the function is called again with a shorter one.
+        So a function must keep everything it remembers in column states; it is fast if its timers lie far
+        ahead.
+        """
 
     class Context(ABC):
+        """Timers and output of the current call."""
+
         @abstractmethod
         def register_event_time_timers(self, where: Numbers, times: ArrayLike) -> None:
-            """A timer for the key of each event that `where` (positions, or a mask) tells."""
+            """Register a timer for the key of each event that `where` selects, by positions or by a mask."""
 
         @abstractmethod
         def delete_event_time_timers(self, where: Numbers, times: ArrayLike) -> None:
-            """Take timers back that earlier calls registered; those that do not exist are none."""
+            """Delete timers that earlier calls registered; those that do not exist are ignored."""
 
         @abstractmethod
         def collect(
             self, where: Numbers, values: list[Any] | Any, output_tag: OutputTag | None = None
         ) -> None:
-            """Emit one value (of a list, an array or a record batch) for each event that `where` tells."""
+            """Emit one value, from a list, an array or a record batch, for each event that `where` selects.
+
+            With `output_tag` they go to that side output.
+            """

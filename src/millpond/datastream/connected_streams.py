@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 
 
 class ConnectedStreams:
-    """Two streams, possibly of different types, for a function that sees both."""
+    """Two streams, possibly of different types, for a function that sees both; made by
+    `DataStream.connect`."""
 
     def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
         if stream1._environment is not stream2._environment:
             raise ProgramError("Only streams of the same environment can be connected.")
         if stream1.is_keyed != stream2.is_keyed:
             raise ProgramError(
-                "connect needs two keyed streams or two streams without a key; key_by both, with "
+                "connect needs two keyed streams or two streams without a key: call key_by on both, with "
                 "keys of the same type."
             )
         self.stream1 = stream1
@@ -50,12 +51,14 @@ class ConnectedStreams:
         key_selector2: Callable[[Any], Any] | KeySelector,
         key_type: TypeInformation | Any = None,
     ) -> ConnectedStreams:
+        """Key both streams, so that records with equal keys meet in the same state."""
         return ConnectedStreams(
             self.stream1._values().key_by(key_selector1, key_type),
             self.stream2._values().key_by(key_selector2, key_type),
         )
 
     def map(self, func: CoMapFunction, output_type: TypeInformation | Any = None) -> DataStream:
+        """Apply `map1` to the records of the first stream and `map2` to those of the second."""
         if not isinstance(func, CoMapFunction):
             raise TypeError(f"map on connected streams takes a CoMapFunction, not {func!r}")
         return self._add(OperatorKind.CO_MAP, "Co-Map", func, output_type)
@@ -63,6 +66,7 @@ class ConnectedStreams:
     def flat_map(
         self, func: CoFlatMapFunction, output_type: TypeInformation | Any = None
     ) -> DataStream:
+        """Apply `flat_map1` to the records of the first stream and `flat_map2` to those of the second."""
         if not isinstance(func, CoFlatMapFunction):
             raise TypeError(
                 f"flat_map on connected streams takes a CoFlatMapFunction, not {func!r}"
@@ -74,6 +78,8 @@ class ConnectedStreams:
         func: CoProcessFunction | KeyedCoProcessFunction,
         output_type: TypeInformation | Any = None,
     ) -> DataStream:
+        """Apply a process function with two inputs: a KeyedCoProcessFunction if the streams are keyed,
+        else a CoProcessFunction."""
         expected = KeyedCoProcessFunction if self._keyed else CoProcessFunction
         if not isinstance(func, expected):
             raise TypeError(
@@ -90,7 +96,7 @@ class ConnectedStreams:
 
 @dataclass
 class BroadcastOperation(Function):
-    """A broadcast function with the states it may ask for."""
+    """A broadcast function together with the broadcast states it may use."""
 
     function: (
         BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any]
@@ -105,8 +111,10 @@ class BroadcastOperation(Function):
 
 
 class BroadcastStream:
-    """A stream whose records every subtask gets, to keep what they say in broadcast state. Made by
-    `stream.broadcast(descriptor)`; `other_stream.connect(it)` connects it."""
+    """A stream whose records go to every subtask, to be kept in broadcast state.
+
+    Made by `stream.broadcast(descriptor)`; `other_stream.connect(...)` connects it.
+    """
 
     def __init__(self, input_stream: DataStream, *descriptors: MapStateDescriptor) -> None:
         for descriptor in descriptors:
@@ -117,8 +125,8 @@ class BroadcastStream:
             descriptor.refuse_queryable("Broadcast state")
             if descriptor.ttl_config is not None:
                 raise ProgramError(
-                    f"Broadcast state '{descriptor.name}' cannot have a time to live: its copies would "
-                    "differ. Remove entries in process_broadcast_element."
+                    f"Broadcast state '{descriptor.name}' cannot have a time to live, because its copies "
+                    "would differ. Remove entries in process_broadcast_element."
                 )
         names = [descriptor.name for descriptor in descriptors]
         if len(set(names)) < len(names):
@@ -128,7 +136,7 @@ class BroadcastStream:
 
 
 class BroadcastConnectedStream:
-    """A stream, keyed or not, and a broadcast one."""
+    """A stream, keyed or not, connected with a broadcast stream."""
 
     def __init__(self, non_broadcast_stream: DataStream, broadcast_stream: BroadcastStream) -> None:
         self.non_broadcast_stream = non_broadcast_stream
@@ -141,6 +149,8 @@ class BroadcastConnectedStream:
         | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
         output_type: TypeInformation | Any = None,
     ) -> DataStream:
+        """Apply a KeyedBroadcastProcessFunction if the first stream is keyed, else a
+        BroadcastProcessFunction."""
         keyed = self.non_broadcast_stream.is_keyed
         expected = KeyedBroadcastProcessFunction if keyed else BroadcastProcessFunction
         if not isinstance(func, expected):

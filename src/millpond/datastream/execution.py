@@ -24,7 +24,7 @@ _SERVICE = "millpond.executors.service"
 
 @dataclass(frozen=True)
 class Program:
-    """What a job is made of: the graph, and the settings that hold for it."""
+    """What a job is made of: the graph, and the settings that apply to it."""
 
     graph: StreamGraph
     configuration: Configuration
@@ -34,23 +34,24 @@ class Program:
 
 
 class ExecutionService(Protocol):
-    """Runs programs, and shows what they would run as."""
+    """Runs programs, and shows how they would run."""
 
     def submit(self, program: Program) -> JobClient:
-        """Start a job. Raises what is wrong with the program before anything runs."""
+        """Start a job. Raise ProgramError, before anything runs, if the program is not valid."""
 
     def submit_and_collect(self, program: Program) -> CloseableIterator:
-        """Start a job and give the records that reach its collecting sink, as they come."""
+        """Start a job and return the records that reach its collecting sink, as they come."""
 
     def plan_as_json(self, program: Program) -> str:
-        """The plan of a job, with the field names of Flink's plan JSON."""
+        """Return the plan of a job, with the field names of Flink's plan JSON."""
 
     def draw_plan(self, program: Program) -> str:
-        """The plan of a job, drawn for a terminal."""
+        """Return the plan of a job, drawn for a terminal."""
 
     def spark_session(self) -> Any:
-        """The process's SparkSession; one is started if there is none."""
+        """Return the process's SparkSession; start one if there is none."""
 
 
 def execution_service() -> ExecutionService:
+    """Return the service of the layers above, importing it on the first call."""
     return cast(ExecutionService, importlib.import_module(_SERVICE).SERVICE)

@@ -1,4 +1,4 @@
-"""What becomes of a job's folder when the job is cancelled."""
+"""What happens to the job folder when a job is cancelled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from enum import Enum
 
 
 class ExternalizedCheckpointRetention(Enum):
-    """That of a failed job is always kept."""
+    """Whether the job folder of a cancelled job is deleted; only DELETE_ON_CANCELLATION does so.
+
+    The folder of a failed job is always kept.
+    """
 
     DELETE_ON_CANCELLATION = 0
     RETAIN_ON_CANCELLATION = 1

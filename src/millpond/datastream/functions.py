@@ -1,4 +1,4 @@
-"""Contracts of the functions a user writes. Names and signatures are PyFlink's."""
+"""The contracts of the functions that users write. Names and signatures are PyFlink's."""
 
 from __future__ import annotations
 
@@ -40,237 +40,299 @@ W2 = TypeVar("W2")
 
 
 class KeyedStateStore(ABC):
-    """Gives access to keyed state."""
+    """Gives access to keyed state. A handle always refers to the current key.
+
+    All methods raise ProgramError if the stream has no key, or if the name is already used for another kind
+    of state.
+    """
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Return the value state that the descriptor declares."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Return the list state that the descriptor declares."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Return the map state that the descriptor declares."""
 
     @abstractmethod
-    def get_reducing_state(
-        self, state_descriptor: ReducingStateDescriptor
-    ) -> ReducingState[Any]: ...
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Return the reducing state that the descriptor declares."""
 
     @abstractmethod
     def get_aggregating_state(
         self, state_descriptor: AggregatingStateDescriptor
-    ) -> AggregatingState[Any, Any]: ...
+    ) -> AggregatingState[Any, Any]:
+        """Return the aggregating state that the descriptor declares."""
 
 
 class RuntimeContext(KeyedStateStore):
-    """What a function may know about where it runs."""
+    """What a function can learn about where it runs, and its access to state and metrics. It is passed to
+    `open`."""
 
     @abstractmethod
-    def get_task_name(self) -> str: ...
+    def get_task_name(self) -> str:
+        """Return the name of the operator."""
 
     @abstractmethod
-    def get_number_of_parallel_subtasks(self) -> int: ...
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Return the parallelism of the operator."""
 
     @abstractmethod
-    def get_max_number_of_parallel_subtasks(self) -> int: ...
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Return the number of key groups of the operator."""
 
     @abstractmethod
-    def get_index_of_this_subtask(self) -> int: ...
+    def get_index_of_this_subtask(self) -> int:
+        """Return the number of this subtask, from 0."""
 
     @abstractmethod
-    def get_attempt_number(self) -> int: ...
+    def get_attempt_number(self) -> int:
+        """Return the number of this attempt within the run, from 0; every restart of the job adds 1."""
 
     @abstractmethod
-    def get_task_name_with_subtasks(self) -> str: ...
+    def get_task_name_with_subtasks(self) -> str:
+        """Return the operator's name with the subtask and the parallelism, such as `Map (1/4)`."""
 
     @abstractmethod
-    def get_job_parameter(self, key: str, default_value: str) -> str: ...
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """Return a parameter set by `ExecutionConfig.set_global_job_parameters`, or the default."""
 
     @abstractmethod
-    def get_metrics_group(self) -> MetricGroup: ...
+    def get_metrics_group(self) -> MetricGroup:
+        """Return the group in which the function registers its metrics."""
 
     @abstractmethod
     def get_column_state(self, state_descriptor: ColumnStateDescriptor) -> ColumnState:
-        """Beyond PyFlink: state of a KeyedColumnFunction."""
+        """Return a column state of a KeyedColumnFunction. Beyond PyFlink."""
 
 
 class Function(ABC):
-    """Base of all functions. `open` is called before the first record, once in each process that
-    runs the task: a task may move, so what must not be lost belongs into state. `close` is called at
-    the end of a job that ends in order; it is not guaranteed to be called."""
+    """Base class of all functions.
+
+    `open` is called before the first record, once in each process that runs the task. A task may move to
+    another process, so what must not be lost belongs in state. `close` is called when a job ends in an
+    orderly way; it is not guaranteed to be called.
+    """
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        """Get states and metrics, open connections."""
+        """Prepare: get states and metrics, open connections."""
 
     def close(self) -> None:
-        """Release what `open` took."""
+        """Release what `open` acquired."""
 
 
 class MapFunction(Function):
+    """Turns each record into one result, for `DataStream.map`."""
+
     @abstractmethod
-    def map(self, value: Any) -> Any: ...
+    def map(self, value: Any) -> Any:
+        """Return the result for a record."""
 
 
 class CoMapFunction(Function):
+    """Turns each record of two connected streams into at most one result."""
+
     @abstractmethod
     def map1(self, value: Any) -> Any:
-        """None emits nothing."""
+        """Return the result for a record of the first stream; None emits nothing."""
 
     @abstractmethod
     def map2(self, value: Any) -> Any:
-        """None emits nothing."""
+        """Return the result for a record of the second stream; None emits nothing."""
 
 
 class FlatMapFunction(Function):
+    """Turns each record into any number of results, for `DataStream.flat_map`."""
+
     @abstractmethod
-    def flat_map(self, value: Any) -> Iterable[Any] | None: ...
+    def flat_map(self, value: Any) -> Iterable[Any] | None:
+        """Return or yield the results for a record; None means none."""
 
 
 class CoFlatMapFunction(Function):
-    @abstractmethod
-    def flat_map1(self, value: Any) -> Iterable[Any] | None: ...
+    """Turns each record of two connected streams into any number of results."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Iterable[Any] | None: ...
+    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the first stream; None means none."""
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the second stream; None means none."""
 
 
 class ReduceFunction(Function):
+    """Combines two values of a type into one of the same type."""
+
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any: ...
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """Return the combination of two values; `value1` is the earlier one, or the result so far."""
 
 
 class AggregateFunction(Function):
+    """Collects values in an accumulator, from which it computes a result."""
+
     @abstractmethod
-    def create_accumulator(self) -> Any: ...
+    def create_accumulator(self) -> Any:
+        """Return a new, empty accumulator."""
 
     @abstractmethod
     def add(self, value: Any, accumulator: Any) -> Any:
-        """Return the new accumulator (it may be the old one, changed)."""
+        """Return the accumulator with a value added; it may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: Any) -> Any:
+        """Return the result that the accumulator stands for."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        """Return an accumulator with the values of both. Session and sliding windows need it."""
 
 
 class KeySelector(Function):
+    """Computes the key of a record, for `key_by`."""
+
     @abstractmethod
-    def get_key(self, value: Any) -> Any: ...
+    def get_key(self, value: Any) -> Any:
+        """Return the key: a hashable value that is always the same for the same record."""
 
 
 class NullByteKeySelector(KeySelector):
-    """Puts everything under one key."""
+    """Puts all records under one key."""
 
     def get_key(self, value: Any) -> int:
         return 0
 
 
 class FilterFunction(Function):
+    """Decides which records to keep, for `DataStream.filter`."""
+
     @abstractmethod
-    def filter(self, value: Any) -> bool: ...
+    def filter(self, value: Any) -> bool:
+        """Return True to keep the record."""
 
 
 class Partitioner(Function):
+    """Chooses the subtask for a key, for `DataStream.partition_custom`."""
+
     @abstractmethod
     def partition(self, key: Any, num_partitions: int) -> int:
-        """The subtask, from 0 to num_partitions - 1."""
+        """Return the number of the subtask, from 0 to num_partitions - 1."""
 
 
 class _RecordContext(ABC):
-    """What a process function may know about the record at hand."""
+    """What a process function can learn about the current record."""
 
     @abstractmethod
     def timer_service(self) -> TimerService:
-        """Clocks, and timers where there is a key; registering one without a key raises."""
+        """Return the clocks and, where there is a key, timers. Registering a timer without a key raises
+        ProgramError."""
 
     @abstractmethod
     def timestamp(self) -> int | None:
-        """The record's event time, None if it has none; in on_timer the timer's time."""
+        """Return the record's event time, or None if it has none; in `on_timer`, the timer's time."""
 
 
 class _KeyedContext(_RecordContext):
     @abstractmethod
-    def get_current_key(self) -> Any: ...
+    def get_current_key(self) -> Any:
+        """Return the key of the record or timer."""
 
 
 class _OnTimerContext(_KeyedContext):
     @abstractmethod
-    def time_domain(self) -> TimeDomain: ...
+    def time_domain(self) -> TimeDomain:
+        """Return whether the timer fired in event time or in processing time."""
 
 
 class ProcessFunction(Function):
-    """The basic function: a record in, any number of records out, to any output."""
+    """Turns a record into any number of results, to any output, for `DataStream.process`.
+
+    `yield value` emits to the main output, `yield tag, value` to the side output of an OutputTag.
+    """
 
     class Context(_RecordContext):
-        """Without a key."""
+        """The current record, on a stream without a key."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None: ...
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """Return or yield the results for a record; None means none."""
 
 
 class KeyedProcessFunction(Function):
-    """A process function with keyed state and timers."""
+    """A process function with keyed state and timers.
+
+    `yield value` emits to the main output, `yield tag, value` to the side output of an OutputTag.
+    """
 
     class Context(_KeyedContext):
-        """With the current key."""
+        """The current record and its key."""
 
     class OnTimerContext(Context, _OnTimerContext):
-        """In `on_timer`."""
+        """The timer that has fired and its key."""
 
     @abstractmethod
     def process_element(
         self, value: Any, ctx: KeyedProcessFunction.Context
-    ) -> Iterable[Any] | None: ...
+    ) -> Iterable[Any] | None:
+        """Return or yield the results for a record; None means none."""
 
     def on_timer(
         self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
     ) -> Iterable[Any] | None:
-        """Called when a timer fires; the timer is already gone, so the same time can be
-        registered again. Never runs at once with `process_element` for a key."""
+        """Return or yield the results for a timer that has fired.
+
+        The timer is already removed, so the same time can be registered again. Unlike in PyFlink, the
+        watermark is the timer's time, not a later one. It never runs at the same time as `process_element`
+        for the same key.
+        """
         return None
 
 
 class CoProcessFunction(Function):
-    """A process function with two inputs."""
+    """A process function with two inputs, on streams without a key."""
 
     class Context(_RecordContext):
-        """Without a key."""
+        """The current record, on streams without a key."""
 
     @abstractmethod
-    def process_element1(
-        self, value: Any, ctx: CoProcessFunction.Context
-    ) -> Iterable[Any] | None: ...
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the first stream; None means none."""
 
     @abstractmethod
-    def process_element2(
-        self, value: Any, ctx: CoProcessFunction.Context
-    ) -> Iterable[Any] | None: ...
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the second stream; None means none."""
 
 
 class KeyedCoProcessFunction(Function):
     """A process function with two inputs, keyed state and timers; both inputs share them."""
 
     class Context(_KeyedContext):
-        """With the current key."""
+        """The current record and its key."""
 
     class OnTimerContext(Context, _OnTimerContext):
-        """In `on_timer`."""
+        """The timer that has fired and its key."""
 
     @abstractmethod
     def process_element1(
         self, value: Any, ctx: KeyedCoProcessFunction.Context
-    ) -> Iterable[Any] | None: ...
+    ) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the first stream; None means none."""
 
     @abstractmethod
     def process_element2(
         self, value: Any, ctx: KeyedCoProcessFunction.Context
-    ) -> Iterable[Any] | None: ...
+    ) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the second stream; None means none."""
 
     def on_timer(
         self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext
     ) -> Iterable[Any] | None:
-        """As in KeyedProcessFunction."""
+        """Return or yield the results for a timer that has fired, as in KeyedProcessFunction."""
         return None
 
 
@@ -278,239 +340,303 @@ class BaseBroadcastProcessFunction(Function):
     """What both kinds of broadcast functions have in common."""
 
     class BaseContext(ABC):
-        @abstractmethod
-        def timestamp(self) -> int | None: ...
+        """The current record and the clocks."""
 
         @abstractmethod
-        def current_processing_time(self) -> int: ...
+        def timestamp(self) -> int | None:
+            """Return the record's event time, or None if it has none."""
 
         @abstractmethod
-        def current_watermark(self) -> int: ...
+        def current_processing_time(self) -> int:
+            """Return the processing time in milliseconds; it is the same for a whole batch."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """Return the watermark, in milliseconds."""
 
     class Context(BaseContext):
-        """Where a broadcast record is processed: broadcast state can be changed."""
+        """The context of a broadcast record: broadcast state can be changed."""
 
         @abstractmethod
         def get_broadcast_state(
             self, state_descriptor: MapStateDescriptor
-        ) -> BroadcastState[Any, Any]: ...
+        ) -> BroadcastState[Any, Any]:
+            """Return the broadcast state of a descriptor that was given to `broadcast`."""
 
     class ReadOnlyContext(BaseContext):
-        """Where other records are processed: broadcast state can be read."""
+        """The context of other records: broadcast state can only be read."""
 
         @abstractmethod
         def get_broadcast_state(
             self, state_descriptor: MapStateDescriptor
-        ) -> ReadOnlyBroadcastState[Any, Any]: ...
+        ) -> ReadOnlyBroadcastState[Any, Any]:
+            """Return the broadcast state of a descriptor that was given to `broadcast`, for reading."""
 
 
 class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
-    """For a stream without a key, connected with a broadcast stream."""
+    """Processes a stream without a key that is connected with a broadcast stream."""
 
     @abstractmethod
     def process_element(
         self, value: Any, ctx: BaseBroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[Any] | None: ...
+    ) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the stream that is not broadcast; None means none."""
 
     @abstractmethod
     def process_broadcast_element(
         self, value: Any, ctx: BaseBroadcastProcessFunction.Context
     ) -> Iterable[Any] | None:
-        """Must do the same in every subtask: all get the same records, in the same order."""
+        """Return or yield the results for a broadcast record; None means none.
+
+        It must do the same in every subtask: all of them get the same records in the same order.
+        """
 
 
 class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
-    """For a keyed stream, connected with a broadcast stream. It has keyed state and timers."""
+    """Processes a keyed stream that is connected with a broadcast stream, with keyed state and timers."""
 
     class Context(BaseBroadcastProcessFunction.Context):
+        """The context of a broadcast record. There is no current key."""
+
         @abstractmethod
         def apply_to_keyed_state(
             self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]
         ) -> None:
-            """Call `function(key, state)` for every key that has something in this state. Beyond PyFlink,
+            """Call `function(key, state)` for every key that has anything in this state. Beyond PyFlink,
             as in Flink's Java API."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext):
-        @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        """The context of a keyed record."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def timer_service(self) -> TimerService:
+            """Return the clocks and the timers of the current key."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """Return the key of the record or timer."""
 
     class OnTimerContext(ReadOnlyContext):
+        """The timer that has fired and its key."""
+
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """Return whether the timer fired in event time or in processing time."""
 
     @abstractmethod
     def process_element(
         self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[Any] | None: ...
+    ) -> Iterable[Any] | None:
+        """Return or yield the results for a record of the keyed stream; None means none."""
 
     @abstractmethod
     def process_broadcast_element(
         self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
     ) -> Iterable[Any] | None:
-        """There is no current key: keyed state is reached by `ctx.apply_to_keyed_state`. Must do the same
-        wherever it runs. It is called once per key group."""
+        """Return or yield the results for a broadcast record; None means none.
+
+        There is no current key: reach keyed state with `ctx.apply_to_keyed_state`. It is called once per key
+        group (in Flink, once per subtask), and must do the same wherever it runs.
+        """
 
     def on_timer(
         self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
     ) -> Iterable[Any] | None:
-        """As in KeyedProcessFunction."""
+        """Return or yield the results for a timer that has fired, as in KeyedProcessFunction."""
         return None
 
     def begin_stretch(
         self, until_ms: int, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
     ) -> None:
-        """Beyond Flink: called before other calls for a key group, without a key. Until it is called again
-        all calls are for that key group, no broadcast record comes after any other, and event time goes on
-        at least to `until_ms`. What a function concludes from that must not change its results: where a
-        stretch ends depends on batches."""
+        """Prepare for a stretch of calls for one key group. Called without a current key. Beyond Flink.
+
+        Until it is called again, all calls are for that key group, no broadcast record follows any other
+        record, and event time advances at least to `until_ms`. What a function concludes from that must not
+        change its results: where a stretch ends depends on batches.
+        """
 
 
 class CheckpointListener(ABC):
-    """A function that is also this is told about checkpoints. Every batch is one. A source is told at once,
-    other functions when the next batch begins. Beyond PyFlink, as in
-    Flink's Java API."""
+    """A function that also implements this is told about checkpoints; every batch is one. Beyond PyFlink, as
+    in Flink's Java API.
+
+    A source is told at once, other functions when the next batch begins.
+    """
 
     @abstractmethod
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """All is durable up to here, and the output is committed. Told when the next batch begins, so only
-        sources hear of a job's last one."""
+        """React to a checkpoint: everything up to it is durable, and its output is committed.
+
+        Functions that are not sources are told when the next batch begins, so they never hear of a job's last
+        one.
+        """
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """This one failed, and its batch is run again."""
+        """React to a checkpoint that failed; its batch is run again."""
 
 
 class SourceContext(ABC):
-    """What a running SourceFunction sends its records to."""
+    """Takes the records of a running SourceFunction."""
 
     @abstractmethod
     def collect(self, value: Any) -> None:
-        """Emit a record. Blocks while the job is behind (flow control)."""
+        """Emit a record. Block while the job is behind (flow control)."""
 
     @abstractmethod
-    def collect_with_timestamp(self, value: Any, timestamp: int) -> None: ...
+    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+        """Emit a record with its event time, in milliseconds. Block while the job is behind."""
 
     @abstractmethod
     def is_cancelled(self) -> bool:
-        """True once the job is ending: return from `run`."""
+        """Return True once the job is ending: then return from `run`."""
 
     @abstractmethod
     def get_checkpoint_lock(self) -> AbstractContextManager[Any]:
-        """For a source that is also a CheckpointedFunction: who holds it while a record is emitted and what
-        `snapshot_state` saves is changed, is never asked for a snapshot in between."""
+        """Return the lock for a source that is also a CheckpointedFunction.
+
+        While a source holds it, no snapshot is taken: hold it while emitting a record and changing what
+        `snapshot_state` saves.
+        """
 
 
 class SourceFunction(Function):
-    """A source written in Python. It runs on the driver; what it emits is made durable before it
-    is processed, so an emitted and processed record is never lost or doubled.
+    """A source written in Python, for `StreamExecutionEnvironment.add_source`.
 
-    After a restart `run` is called again from its beginning. If `deterministic` is True, as many
-    records as were already made durable are dropped from the start of it; otherwise all count. A source that
-    is also a CheckpointedFunction (or ListCheckpointed) says itself where it was.
+    It runs on the driver. What it emits is made durable before it is processed, so no record that was
+    processed is ever lost or counted twice. After a restart `run` is called again from its beginning: if
+    `deterministic` is True, as many records as are already durable are dropped from the start; otherwise all
+    of them count. A source that is also a CheckpointedFunction (or ListCheckpointed) remembers itself where
+    it was.
     """
 
     deterministic = False
 
     @abstractmethod
     def run(self, ctx: SourceContext) -> None:
-        """Emit records until done; returning ends the (then bounded) input."""
+        """Emit records until there are no more. Returning ends the input, which is then bounded."""
 
     def cancel(self) -> None:
-        """Called once from another thread when the job ends early: make `run` return."""
+        """Make `run` return. Called once, from another thread, when the job ends early."""
 
 
 class SinkContext(ABC):
-    """What a sink may know about a record."""
+    """What a sink can learn about a record."""
 
     @abstractmethod
-    def timestamp(self) -> int | None: ...
+    def timestamp(self) -> int | None:
+        """Return the record's event time, or None if it has none."""
 
     @abstractmethod
-    def current_watermark(self) -> int: ...
+    def current_watermark(self) -> int:
+        """Return the watermark, in milliseconds."""
 
     @abstractmethod
-    def current_processing_time(self) -> int: ...
+    def current_processing_time(self) -> int:
+        """Return the processing time in milliseconds; it is the same for a whole batch."""
 
     @abstractmethod
     def epoch(self) -> int:
-        """The number of the batch. A replayed batch has the same number and the same records: an
-        idempotent sink uses it to write each record once."""
+        """Return the number of the batch.
+
+        A replayed batch has the same number and the same records; an idempotent sink uses it to write each
+        record once.
+        """
 
 
 class SinkFunction(Function):
-    """A sink written in Python. At least once: after a failure the records of the last epoch may
-    come again, with the same `context.epoch()`."""
+    """A sink written in Python, for `DataStream.add_sink`. It writes at least once.
+
+    After a failure the records of the last epoch may come again, with the same `context.epoch()`.
+    """
 
     @abstractmethod
-    def invoke(self, value: Any, context: SinkContext) -> None: ...
+    def invoke(self, value: Any, context: SinkContext) -> None:
+        """Write a record."""
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Makes results of all elements of a window."""
+    """Computes results from all elements of a window."""
 
     @abstractmethod
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]: ...
+    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+        """Return or yield the results for the window of a key. It may be called again for the same window,
+        if the trigger fires again."""
 
 
 class AllWindowFunction(Function, Generic[IN, OUT, W]):
-    """Makes results of all elements of a window of a stream without key."""
+    """Computes results from all elements of a window over a stream without a key."""
 
     @abstractmethod
-    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]: ...
+    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+        """Return or yield the results for the window. It may be called again for the same window, if the
+        trigger fires again."""
 
 
 class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
-    """Makes results of a window, knowing its time and with state of the window and of the key."""
+    """Computes results from the elements of a window, with access to time and to state of the window and
+    the key."""
 
     class Context(ABC, Generic[W2]):
-        @abstractmethod
-        def window(self) -> Any: ...
+        """The window that fires, the clocks, and state."""
 
         @abstractmethod
-        def current_processing_time(self) -> int: ...
+        def window(self) -> Any:
+            """Return the window."""
 
         @abstractmethod
-        def current_watermark(self) -> int: ...
+        def current_processing_time(self) -> int:
+            """Return the processing time in milliseconds; it is the same for a whole batch."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """Return the watermark, in milliseconds."""
 
         @abstractmethod
         def window_state(self) -> KeyedStateStore:
-            """State of this key and window; it goes when the window goes."""
+            """Return the state of this key and window; it is removed together with the window."""
 
         @abstractmethod
         def global_state(self) -> KeyedStateStore:
-            """State of this key, over all windows."""
+            """Return the state of this key, shared by all its windows."""
 
     @abstractmethod
     def process(
         self, key: Any, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]
-    ) -> Iterable[Any]: ...
+    ) -> Iterable[Any]:
+        """Return or yield the results for the window of a key. It may be called again for the same window,
+        if the trigger fires again."""
 
     def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
-        """Called when the window goes."""
+        """Clean up. Called when the window is removed."""
 
 
 class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
-    """The same for a stream without key."""
+    """Computes results from the elements of a window over a stream without a key, with access to state."""
 
     class Context(ABC, Generic[W2]):
-        @abstractmethod
-        def window(self) -> Any: ...
+        """The window that fires, and state."""
 
         @abstractmethod
-        def window_state(self) -> KeyedStateStore: ...
+        def window(self) -> Any:
+            """Return the window."""
 
         @abstractmethod
-        def global_state(self) -> KeyedStateStore: ...
+        def window_state(self) -> KeyedStateStore:
+            """Return the state of this window; it is removed together with the window."""
+
+        @abstractmethod
+        def global_state(self) -> KeyedStateStore:
+            """Return the state shared by all windows."""
 
     @abstractmethod
     def process(
         self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[Any]
-    ) -> Iterable[Any]: ...
+    ) -> Iterable[Any]:
+        """Return or yield the results for the window. It may be called again for the same window, if the
+        trigger fires again."""
 
     def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
-        """Called when the window goes."""
+        """Clean up. Called when the window is removed."""
 
 
 __getattr__ = module_getattr(__name__)

@@ -1,4 +1,4 @@
-"""Joins (beyond PyFlink, with Flink's names and meaning): by window, co-group, and by interval.
+"""Joins by window, co-groups and interval joins. Beyond PyFlink, with Flink's names and meaning.
 
 orders.join(payments).where(order_id).equal_to(order_id).window(...).apply(JoinFunction)
 orders.co_group(payments).where(...).equal_to(...).window(...).apply(CoGroupFunction)
@@ -33,45 +33,51 @@ Select = Callable[[Any], Any] | KeySelector
 
 
 class JoinFunction(Function):
-    """Called for each pair of a window."""
+    """Joins the pairs of a window, one at a time."""
 
     @abstractmethod
     def join(self, first: Any, second: Any) -> Any:
-        """The result of a pair; None for no result."""
+        """Return the result for a pair; None for no result."""
 
 
 class CoGroupFunction(Function):
-    """Called once per key and window, with all elements of both streams; one side may be empty."""
+    """Gets all elements of both streams for a key and window at once; one side may be empty."""
 
     @abstractmethod
-    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any]: ...
+    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any]:
+        """Return or yield the results for the elements of both sides."""
 
 
 class ProcessJoinFunction(Function):
-    """Called for each pair whose timestamps lie within the interval."""
+    """Gets each pair whose timestamps lie within the interval."""
 
     class Context(ABC):
-        @abstractmethod
-        def get_left_timestamp(self) -> int: ...
+        """The timestamps of the current pair, in milliseconds."""
 
         @abstractmethod
-        def get_right_timestamp(self) -> int: ...
+        def get_left_timestamp(self) -> int:
+            """Return the timestamp of the left element."""
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int:
+            """Return the timestamp of the right element."""
 
         @abstractmethod
         def get_timestamp(self) -> int:
-            """The larger of both: the timestamp of the results."""
+            """Return the larger of both timestamps, which is that of the results."""
 
     @abstractmethod
     def process_element(
         self, left: Any, right: Any, ctx: ProcessJoinFunction.Context
-    ) -> Iterable[Any] | None: ...
+    ) -> Iterable[Any] | None:
+        """Return or yield the results for a pair; None means none."""
 
 
 # --- by window -------------------------------------------------------------------------------------
 
 
 class _Joined:
-    """Two streams on their way to a join, one setting after the other."""
+    """Two streams on their way to a join, configured step by step."""
 
     _takes: type = JoinFunction
 
@@ -81,21 +87,21 @@ class _Joined:
         self._selectors: list[Any] = [None, None]
 
     def where(self, key_selector: Select) -> _Joined:
-        """The key of elements of the first stream."""
+        """Set the key of the first stream's elements."""
         self._selectors[0] = key_selector
         return self
 
     def equal_to(self, key_selector: Select) -> _Joined:
-        """The key of elements of the second stream."""
+        """Set the key of the second stream's elements."""
         self._selectors[1] = key_selector
         return self
 
     def window(self, window_assigner: WindowAssigner[Any, Any]) -> _WindowedJoin:
-        missing = [
-            n for n, s in zip(("where", "equal_to"), self._selectors, strict=True) if s is None
-        ]
+        """Set the windows in which elements meet; raise ProgramError if a key is missing."""
+        calls = zip(("where", "equal_to"), self._selectors, strict=True)
+        missing = [name for name, selector in calls if selector is None]
         if missing:
-            raise ProgramError(f"A join needs keys of both streams; {missing[0]}(...) is missing.")
+            raise ProgramError(f"A join needs the keys of both streams: call {missing[0]}(...).")
         tagged = [
             stream.map(_Tag(number)) for number, stream in enumerate((self._first, self._second))
         ]
@@ -104,34 +110,39 @@ class _Joined:
 
 
 class JoinedStreams(_Joined):
-    """`DataStream.join`."""
+    """The streams of `DataStream.join`: call `where`, `equal_to`, `window` and `apply`."""
 
 
 class CoGroupedStreams(_Joined):
-    """`DataStream.co_group`."""
+    """The streams of `DataStream.co_group`: call `where`, `equal_to`, `window` and `apply`."""
 
     _takes = CoGroupFunction
 
 
 class _WindowedJoin:
+    """A join whose keys and windows are set."""
+
     def __init__(self, windows: Any, takes: type) -> None:
         self._windows = windows
         self._takes = takes
 
     def trigger(self, trigger: Trigger[Any, Any]) -> _WindowedJoin:
+        """Fire when this trigger says so, instead of the windows' own."""
         self._windows.trigger(trigger)
         return self
 
     def evictor(self, evictor: Evictor) -> _WindowedJoin:
+        """Remove elements before or after the function sees them."""
         self._windows.evictor(evictor)
         return self
 
     def allowed_lateness(self, time_ms: int) -> _WindowedJoin:
+        """Keep windows for so many milliseconds after their end, for late elements."""
         self._windows.allowed_lateness(time_ms)
         return self
 
     def apply(self, function: Any, output_type: TypeInformation | Any = None) -> DataStream:
-        """A function object, or for a join a plain function of two elements."""
+        """Join with a JoinFunction or CoGroupFunction; a join also takes a plain function of two elements."""
         if self._takes is CoGroupFunction and not isinstance(function, CoGroupFunction):
             raise TypeError(f"apply takes a CoGroupFunction, not {type(function).__name__}")
         if not isinstance(function, self._takes) and not callable(function):
@@ -141,7 +152,7 @@ class _WindowedJoin:
 
 
 class _Tag:
-    """Marks elements with the stream they come from."""
+    """Marks elements with the number of the stream they come from."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -170,7 +181,7 @@ class _TaggedKey(KeySelector):
 
 
 class _Sides(WindowFunction[Any, Any, Any, Any]):
-    """Takes the elements of a window apart by the stream they came from."""
+    """Separates the elements of a window by the stream they come from."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -203,7 +214,8 @@ class _Sides(WindowFunction[Any, Any, Any, Any]):
 
 
 class IntervalJoin:
-    """`KeyedStream.interval_join`: pairs with left + lower <= right <= left + upper, in event time."""
+    """Pairs of elements with left + lower <= right <= left + upper, in event time; see
+    `KeyedStream.interval_join`."""
 
     def __init__(self, left: KeyedStream, right: KeyedStream) -> None:
         self._left = left
@@ -213,6 +225,7 @@ class IntervalJoin:
         self._late: list[OutputTag | None] = [None, None]
 
     def between(self, lower_bound: Time | Duration, upper_bound: Time | Duration) -> IntervalJoin:
+        """Set the bounds of the interval, both inclusive; they may be negative."""
         least = MIN_TIMESTAMP
         lower = millis(lower_bound, "The lower bound of an interval join", least)
         upper = millis(upper_bound, "The upper bound of an interval join", least)
@@ -224,24 +237,29 @@ class IntervalJoin:
         return self
 
     def lower_bound_exclusive(self) -> IntervalJoin:
+        """Exclude the lower bound."""
         self._exclusive[0] = True
         return self
 
     def upper_bound_exclusive(self) -> IntervalJoin:
+        """Exclude the upper bound."""
         self._exclusive[1] = True
         return self
 
     def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoin:
+        """Send late elements of the left stream to a side output instead of dropping them."""
         self._late[0] = output_tag
         return self
 
     def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoin:
+        """Send late elements of the right stream to a side output instead of dropping them."""
         self._late[1] = output_tag
         return self
 
     def process(
         self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | Any = None
     ) -> DataStream:
+        """Apply the function to each pair. Raise ProgramError unless `between` was called."""
         if not isinstance(process_join_function, ProcessJoinFunction):
             raise TypeError(
                 f"process takes a ProcessJoinFunction, not {type(process_join_function).__name__}"
@@ -290,7 +308,10 @@ class _JoinByInterval(KeyedCoProcessFunction):
     def _join(self, side: int, value: Any, ctx: Any, lower: int, upper: int) -> Any:
         timestamp = ctx.timestamp()
         if timestamp is None:
-            raise ProgramError("A record without a timestamp reached an interval join.")
+            raise ProgramError(
+                "A record without a timestamp reached an interval join. Assign timestamps before it with "
+                "assign_timestamps_and_watermarks."
+            )
         if timestamp < ctx.timer_service().current_watermark():
             tag = self._late[side]
             if tag is None:
@@ -298,9 +319,9 @@ class _JoinByInterval(KeyedCoProcessFunction):
             else:
                 yield (tag, value), timestamp
             return
-        own, others = self._sides[side], self._sides[1 - side]
-        own.put(timestamp, (*(own.get(timestamp) or ()), value))
-        for other_timestamp, values in others.items():
+        this_side, other_side = self._sides[side], self._sides[1 - side]
+        this_side.put(timestamp, (*(this_side.get(timestamp) or ()), value))
+        for other_timestamp, values in other_side.items():
             if timestamp + lower <= other_timestamp <= timestamp + upper:
                 for other in values:
                     yield from self._pair(side, value, timestamp, other, other_timestamp)
@@ -318,7 +339,7 @@ class _JoinByInterval(KeyedCoProcessFunction):
             yield result, max(timestamp, other_timestamp)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
-        """Elements whose last partner would have this time go."""
+        """Remove the elements whose last possible partner would have this time."""
         self._sides[0].remove(timestamp - max(self._upper, 0))
         self._sides[1].remove(timestamp - max(-self._lower, 0))
 
@@ -337,18 +358,20 @@ class _PairContext(ProcessJoinFunction.Context):
 
 
 class Joinable:
-    """What `DataStream` and `KeyedStream` offer of all this."""
+    """The joins that every stream has."""
 
     def join(self, other: DataStream) -> JoinedStreams:
-        """Pairs of elements with the same key in the same window."""
+        """Join pairs of elements with the same key in the same window."""
         return JoinedStreams(self, other)  # type: ignore[arg-type]
 
     def co_group(self, other: DataStream) -> CoGroupedStreams:
-        """All elements of both streams with the same key in the same window."""
+        """Group all elements of both streams with the same key in the same window."""
         return CoGroupedStreams(self, other)  # type: ignore[arg-type]
 
 
 class IntervalJoinable:
+    """The joins that only keyed streams have."""
+
     def interval_join(self, other: KeyedStream) -> IntervalJoin:
-        """Pairs of elements with the same key whose timestamps are close to each other."""
+        """Join pairs of elements with the same key whose timestamps are close to each other."""
         return IntervalJoin(self, other)  # type: ignore[arg-type]

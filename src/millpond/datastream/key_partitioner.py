@@ -9,6 +9,8 @@ from millpond.datastream.functions import Partitioner
 
 
 class KeyGroupPartitioner(Partitioner):
+    """A partitioner that sends a key where `key_by` would, with the default number of key groups."""
+
     def partition(self, key: Any, num_partitions: int) -> int:
         maximum = default_max_parallelism(num_partitions)
         return subtask_of(key_group_of(key, maximum), num_partitions, maximum)

@@ -1,4 +1,5 @@
-"""State of functions without keys (E31): lists of a subtask. Beyond PyFlink, as in Flink's Java API."""
+"""State of functions without keys (E31): lists that belong to a subtask. Beyond PyFlink, as in Flink's
+Java API."""
 
 from __future__ import annotations
 
@@ -12,63 +13,83 @@ from millpond.errors import UnsupportedFeatureError
 
 
 class OperatorStateStore(ABC):
+    """Gives access to the lists of a subtask."""
+
     @abstractmethod
     def get_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list of this subtask. When the parallelism changes, the elements of all subtasks are dealt out
-        anew, evenly and in order."""
+        """Return a list of this subtask.
+
+        When the parallelism changes, the elements of all subtasks are redistributed evenly and in order.
+        """
 
     @abstractmethod
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> ListState[Any]:
-        """A list of this subtask; one that starts from a savepoint, or anew after a failure, gets the
-        elements of all."""
+        """Return a list of this subtask that gets the elements of all subtasks when it is restored.
+
+        It is restored from a savepoint, or after a failure.
+        """
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+        """Raise UnsupportedFeatureError: use `stream.broadcast(descriptor)` and `connect`."""
         raise UnsupportedFeatureError(
-            "OperatorStateStore.get_broadcast_state: use stream.broadcast(descriptor) and connect."
+            "Millpond does not have OperatorStateStore.get_broadcast_state: use "
+            "stream.broadcast(descriptor) and connect."
         )
 
 
 class FunctionInitializationContext(ABC):
-    @abstractmethod
-    def is_restored(self) -> bool:
-        """True if there is state from before."""
+    """What a function can learn and use before its first record."""
 
     @abstractmethod
-    def get_operator_state_store(self) -> OperatorStateStore: ...
+    def is_restored(self) -> bool:
+        """Return True if there is state from an earlier run."""
+
+    @abstractmethod
+    def get_operator_state_store(self) -> OperatorStateStore:
+        """Return the store of the subtask's lists."""
 
 
 class FunctionSnapshotContext(ABC):
-    @abstractmethod
-    def get_checkpoint_id(self) -> int: ...
+    """The checkpoint for which a function saves its state."""
 
     @abstractmethod
-    def get_checkpoint_timestamp(self) -> int: ...
+    def get_checkpoint_id(self) -> int:
+        """Return the number of the checkpoint."""
+
+    @abstractmethod
+    def get_checkpoint_timestamp(self) -> int:
+        """Return the processing time of the checkpoint, in milliseconds."""
 
 
 class CheckpointedFunction(ABC):
-    """A function without a key that keeps state. What it remembers in attributes it puts into its lists when
-    it is asked to (`snapshot_state`), and takes out of them when it starts (`initialize_state`)."""
+    """A function without a key that keeps state.
+
+    What it remembers in attributes it writes to its lists in `snapshot_state`, and reads back in
+    `initialize_state`.
+    """
 
     @abstractmethod
     def initialize_state(self, context: FunctionInitializationContext) -> None:
-        """Called once, before `open` and the first record."""
+        """Get the lists and restore from them. Called once, before `open` and the first record."""
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Called at the end of every batch: bring the lists up to date."""
+        """Bring the lists up to date. Called at the end of every batch."""
 
 
 class ListCheckpointed(ABC):
-    """A function without a key that keeps one list, the short way: it gives it away, and gets it back."""
+    """A function without a key that keeps one list: a shorter form of CheckpointedFunction."""
 
     @abstractmethod
     def snapshot_state(self, checkpoint_id: int, timestamp: int) -> list[Any]:
-        """Called at the end of every batch: all that this subtask has to remember."""
+        """Return everything this subtask has to remember. Called at the end of every batch."""
 
     @abstractmethod
     def restore_state(self, state: list[Any]) -> None:
-        """Called once, before `open`, if there is state from before. When the parallelism changes, the
-        elements of all subtasks are dealt out anew."""
+        """Restore from a list. Called once, before `open`, if there is state from an earlier run.
+
+        When the parallelism has changed, the elements of all subtasks are redistributed.
+        """
 
 
 class _AsLists(CheckpointedFunction):
@@ -87,21 +108,23 @@ class _AsLists(CheckpointedFunction):
 
 
 def keeps_operator_state(function: Any) -> bool:
-    """Of a function, or of an operation on one (`BroadcastOperation`)."""
+    """Return True if a function, or the function inside an operation such as `BroadcastOperation`, keeps
+    operator state."""
     return operator_state_of(function) is not None
 
 
 def operator_state_of(function: Any) -> CheckpointedFunction | None:
-    for own in (function, getattr(function, "function", None)):
-        if isinstance(own, CheckpointedFunction):
-            return own
-        if isinstance(own, ListCheckpointed):
-            return _AsLists(own)
+    """Return the function that keeps operator state, as a CheckpointedFunction; None if none does."""
+    for candidate in (function, getattr(function, "function", None)):
+        if isinstance(candidate, CheckpointedFunction):
+            return candidate
+        if isinstance(candidate, ListCheckpointed):
+            return _AsLists(candidate)
     return None
 
 
 class SourceLists(Protocol):
-    """The lists of a source function, which has one subtask, on the driver."""
+    """The lists of a source function, which has a single subtask, on the driver."""
 
     def initialize(self) -> None:
         """Call the function's `initialize_state`."""
@@ -110,8 +133,8 @@ class SourceLists(Protocol):
         """Call the function's `snapshot_state`."""
 
     def content(self) -> Any:
-        """What the lists hold, in a form that can be stored and opened again."""
+        """Return what the lists hold, in a form that can be stored and opened again."""
 
 
 OpenSourceLists = Callable[[CheckpointedFunction, str, Any], SourceLists]
-"""Takes the function, the source's name, and what `content` gave once (None: nothing yet)."""
+"""Takes the function, the source's name, and what `content` returned earlier (None: nothing yet)."""

@@ -9,7 +9,10 @@ from millpond.errors import ProgramError
 
 
 class OutputTag:
-    """`yield tag, value` in a process function sends `value` to the side output of that tag."""
+    """Names a side output: `yield tag, value` in a process function sends `value` there.
+
+    `DataStream.get_side_output(tag)` reads it. Tags with the same id are equal.
+    """
 
     def __init__(self, tag_id: str, type_info: TypeInformation | Any = None) -> None:
         if not tag_id:

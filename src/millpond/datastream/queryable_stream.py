@@ -1,5 +1,7 @@
-"""Streams as queryable state (beyond PyFlink, with Flink's names and meaning): the end of a stream that keeps
-what came last for each key, for other processes to look up.
+"""Streams as queryable state: the end of a stream that keeps the newest value of each key for other processes
+to look up.
+
+Beyond PyFlink, with Flink's names and meaning.
 
 stream.key_by(...).as_queryable_state("prices")
 """
@@ -22,7 +24,7 @@ _FITTING = (StateKind.VALUE, StateKind.REDUCING, StateKind.AGGREGATING)
 
 
 class QueryableSink(KeyedProcessFunction):
-    """Keeps the newest value of each key, or what a reducing or aggregating state makes of all of them."""
+    """Keeps the newest value of each key, or what a reducing or aggregating state makes of all its values."""
 
     is_sink = True
 
@@ -47,46 +49,52 @@ class QueryableStateStream(DataStreamSink):
         self._descriptor = descriptor
 
     def get_queryable_state_name(self) -> str | None:
+        """Return the name under which the state is looked up."""
         return self._descriptor.queryable_name
 
     def get_state_descriptor(self) -> StateDescriptor:
+        """Return the descriptor of the state."""
         return self._descriptor
 
 
 class Queryable:
-    """Mixin: what a stream without keys says."""
+    """A mixin for streams without keys."""
 
     def as_queryable_state(
         self, queryable_state_name: str, state_descriptor: StateDescriptor | None = None
     ) -> QueryableStateStream:
+        """Raise ProgramError: state can only be looked up by key."""
         raise ProgramError(
-            f"as_queryable_state('{queryable_state_name}') needs keys, by which the state is looked up: "
-            "call key_by(...) before it."
+            f"as_queryable_state('{queryable_state_name}') needs a keyed stream, because state is looked "
+            "up by key: call key_by(...) before it."
         )
 
 
 class KeyedQueryable:
-    """Mixin: what a keyed stream does."""
+    """A mixin for keyed streams."""
 
     def as_queryable_state(
         self: Any, queryable_state_name: str, state_descriptor: StateDescriptor | None = None
     ) -> QueryableStateStream:
         """Keep the newest value of each key where other processes can look it up (millpond.queryable).
-        With a ReducingStateDescriptor or AggregatingStateDescriptor values are added up instead."""
+
+        With a ReducingStateDescriptor or AggregatingStateDescriptor, values are combined instead. Raise
+        ProgramError for other kinds of state, which would grow without limit.
+        """
         if state_descriptor is None:
             state_descriptor = ValueStateDescriptor(queryable_state_name, self.get_type())
         if state_descriptor.kind not in _FITTING:
             raise ProgramError(
-                f"as_queryable_state('{queryable_state_name}') takes a value, reducing or aggregating "
-                f"state, not {state_descriptor.kind.value} state, which would grow for ever: write a "
+                f"as_queryable_state('{queryable_state_name}') takes value, reducing or aggregating "
+                f"state, not {state_descriptor.kind.value} state, which would grow without limit: write a "
                 "KeyedProcessFunction, and call set_queryable on its descriptor."
             )
-        own = copy.copy(state_descriptor)
-        own.set_queryable(queryable_state_name)
+        descriptor = copy.copy(state_descriptor)
+        descriptor.set_queryable(queryable_state_name)
         stream: DataStream = self._add(
             OperatorKind.KEYED_PROCESS,
             f"Queryable state: {queryable_state_name}",
-            QueryableSink(own),
+            QueryableSink(descriptor),
             None,
         )
-        return QueryableStateStream(stream._node, own)
+        return QueryableStateStream(stream._node, descriptor)

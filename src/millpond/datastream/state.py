@@ -1,4 +1,5 @@
-"""Keyed state: contracts and descriptors. A state belongs to the current key; no other is visible."""
+"""Keyed state: contracts and descriptors. A state belongs to the current key; those of other keys are not
+visible."""
 
 from __future__ import annotations
 
@@ -23,16 +24,22 @@ OUT = TypeVar("OUT")
 
 
 class State(ABC):
+    """Base class of all states. Every method works on the current key."""
+
     @abstractmethod
     def clear(self) -> None:
-        """Forget the value of the current key."""
+        """Remove what the state holds for the current key."""
 
 
 class ValueState(State, Generic[T]):
+    """A single value per key."""
+
     @abstractmethod
     def value(self) -> T | None:
-        """The current key's value, None if there is none. It is a copy where it is mutable:
-        changing it has no effect until `update`."""
+        """Return the current key's value, or None if there is none.
+
+        If it is mutable, it is a copy: changing it has no effect until `update`.
+        """
 
     @abstractmethod
     def update(self, value: T | None) -> None:
@@ -40,11 +47,15 @@ class ValueState(State, Generic[T]):
 
 
 class AppendingState(State, Generic[IN, OUT]):
-    @abstractmethod
-    def get(self) -> OUT | None: ...
+    """State to which values are added."""
 
     @abstractmethod
-    def add(self, value: IN) -> None: ...
+    def get(self) -> OUT | None:
+        """Return the result of the values added so far, or None if there are none."""
+
+    @abstractmethod
+    def add(self, value: IN) -> None:
+        """Add a value."""
 
 
 class MergingState(AppendingState[IN, OUT]):
@@ -52,57 +63,75 @@ class MergingState(AppendingState[IN, OUT]):
 
 
 class ReducingState(MergingState[T, T]):
-    """One value; `add` combines it with what is there."""
+    """A single value per key; `add` combines it with the new one by a ReduceFunction."""
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """One accumulator; `get` gives the result computed from it."""
+    """An accumulator per key; `get` returns the result computed from it."""
 
 
 class ListState(MergingState[T, Iterable[T]]):
+    """A list of elements per key."""
+
     @abstractmethod
     def get(self) -> Iterable[T]:
-        """The elements in the order they were added; empty if there are none."""
+        """Return the elements in the order in which they were added; empty if there are none."""
 
     @abstractmethod
     def update(self, values: list[T]) -> None:
         """Replace all elements."""
 
     @abstractmethod
-    def add_all(self, values: list[T]) -> None: ...
+    def add_all(self, values: list[T]) -> None:
+        """Append several elements."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.get())
 
 
 class MapState(State, Generic[K, V]):
-    @abstractmethod
-    def get(self, key: K) -> V | None: ...
+    """A map per key. It also supports `state[key]`, `del state[key]`, `key in state` and iteration over
+    keys."""
 
     @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
+    def get(self, key: K) -> V | None:
+        """Return the value of a map key, or None if there is none."""
 
     @abstractmethod
-    def put_all(self, dict_value: dict[K, V]) -> None: ...
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a map key."""
 
     @abstractmethod
-    def remove(self, key: K) -> None: ...
+    def put_all(self, dict_value: dict[K, V]) -> None:
+        """Set the values of several map keys."""
 
     @abstractmethod
-    def contains(self, key: K) -> bool: ...
+    def remove(self, key: K) -> None:
+        """Remove a map key; do nothing if it is absent."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Return True if the map key has a value."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """Entries in the order they were first put. Entries may be put or removed meanwhile."""
+        """Return the entries in the order in which they were first put; with the rocksdb backend, in the
+        order of their keys.
+
+        Entries may be put or removed meanwhile.
+        """
 
     @abstractmethod
-    def keys(self) -> Iterable[K]: ...
+    def keys(self) -> Iterable[K]:
+        """Return the map keys, in the order of `items`."""
 
     @abstractmethod
-    def values(self) -> Iterable[V]: ...
+    def values(self) -> Iterable[V]:
+        """Return the values, in the order of `items`."""
 
     @abstractmethod
-    def is_empty(self) -> bool: ...
+    def is_empty(self) -> bool:
+        """Return True if the current key has no entries."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -121,26 +150,32 @@ class MapState(State, Generic[K, V]):
 
 
 class ReadOnlyBroadcastState(State, Generic[K, V]):
-    """Broadcast state where it must not change: every subtask would see something else."""
+    """Broadcast state for reading only: if a keyed record could change it, every subtask would see
+    something else."""
 
     @abstractmethod
-    def get(self, key: K) -> V | None: ...
+    def get(self, key: K) -> V | None:
+        """Return the value of a map key, or None if there is none."""
 
     @abstractmethod
-    def contains(self, key: K) -> bool: ...
+    def contains(self, key: K) -> bool:
+        """Return True if the map key has a value."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """Entries in the order they were first put."""
+        """Return the entries in the order in which they were first put."""
 
     @abstractmethod
-    def keys(self) -> Iterable[K]: ...
+    def keys(self) -> Iterable[K]:
+        """Return the map keys, in the order of `items`."""
 
     @abstractmethod
-    def values(self) -> Iterable[V]: ...
+    def values(self) -> Iterable[V]:
+        """Return the values, in the order of `items`."""
 
     @abstractmethod
-    def is_empty(self) -> bool: ...
+    def is_empty(self) -> bool:
+        """Return True if there are no entries."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -153,16 +188,19 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """A map that all subtasks have, each its own copy, made from the same records (E32)."""
+    """A map of which every subtask has its own copy, made from the same records (E32)."""
 
     @abstractmethod
-    def put(self, key: K, value: V) -> None: ...
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a map key."""
 
     @abstractmethod
-    def put_all(self, dict_value: dict[K, V]) -> None: ...
+    def put_all(self, dict_value: dict[K, V]) -> None:
+        """Set the values of several map keys."""
 
     @abstractmethod
-    def remove(self, key: K) -> None: ...
+    def remove(self, key: K) -> None:
+        """Remove a map key; do nothing if it is absent."""
 
     def __setitem__(self, key: K, value: V) -> None:
         self.put(key, value)
@@ -172,7 +210,8 @@ class BroadcastState(ReadOnlyBroadcastState[K, V]):
 
 
 class StateKind(Enum):
-    """Which of the keyed states a descriptor describes. COLUMN is beyond PyFlink (columns.py)."""
+    """The kinds of state that a descriptor can declare. COLUMN is beyond PyFlink
+    (millpond.datastream.columns)."""
 
     VALUE = "value"
     LIST = "list"
@@ -183,13 +222,16 @@ class StateKind(Enum):
 
 
 class StateDescriptor(ABC):
-    """Name and type of a state. Within one function the name is unique."""
+    """Declares a state: its name, kind and types. The name is unique within a function.
+
+    Types are given as `Types` or as type hints; values are checked against them.
+    """
 
     kind: StateKind
 
     def __init__(self, name: str, type_info: TypeInformation | Any) -> None:
         if not isinstance(name, str) or not name:
-            raise ProgramError(f"A state needs a name that is not empty, not {name!r}.")
+            raise ProgramError(f"The name of a state must be a non-empty string, not {name!r}.")
         self.name = name
         self.type_info = to_type_info(type_info)
         self.ttl_config: StateTtlConfig | None = None
@@ -197,10 +239,14 @@ class StateDescriptor(ABC):
 
     def set_queryable(self, queryable_state_name: str) -> None:
         """Let other processes look this state up by key, under a name that is unique within the job
-        (millpond.queryable). Keyed state only; they see what committed batches left."""
+        (millpond.queryable).
+
+        Only keyed state can be queryable. A look-up sees what committed batches have left. Raise ProgramError
+        if the state is already queryable under another name, UnsupportedFeatureError for column state.
+        """
         if not isinstance(queryable_state_name, str) or not queryable_state_name:
             raise ProgramError(
-                f"set_queryable of state '{self.name}' takes a name that is not empty, not "
+                f"set_queryable of state '{self.name}' takes a non-empty string, not "
                 f"{queryable_state_name!r}."
             )
         if self.kind is StateKind.COLUMN:
@@ -210,31 +256,37 @@ class StateDescriptor(ABC):
             )
         if self.queryable_name not in (None, queryable_state_name):
             raise ProgramError(
-                f"State '{self.name}' is queryable as '{self.queryable_name}' already; it cannot be "
-                f"'{queryable_state_name}', too."
+                f"State '{self.name}' is already queryable as '{self.queryable_name}'; it cannot also be "
+                f"'{queryable_state_name}'."
             )
         self.queryable_name = queryable_state_name
 
     def is_queryable(self) -> bool:
+        """Return True if `set_queryable` was called."""
         return self.queryable_name is not None
 
     def refuse_queryable(self, what: str) -> None:
-        """For states that are not keyed, or belong to more than a key."""
+        """Raise ProgramError if the state is queryable; for states that do not belong to a single key."""
         if self.queryable_name is not None:
             raise ProgramError(
-                f"{what} '{self.name}' cannot be queryable (as '{self.queryable_name}'): only state that "
-                "belongs to a key alone can. Keep it in keyed state, or use as_queryable_state."
+                f"{what} '{self.name}' cannot be queryable (as '{self.queryable_name}'), because it does not "
+                "belong to a single key. Keep it in keyed state, or use as_queryable_state."
             )
 
     def get_queryable_state_name(self) -> str | None:
+        """Return the name under which the state is looked up, or None."""
         return self.queryable_name
 
     def get_name(self) -> str:
+        """Return the name of the state."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
-        """Let entries of this state expire. A state that is there already begins to live when the job
-        starts with this; one without it again keeps what is there."""
+        """Let entries of this state expire.
+
+        In a job that already has this state, entries start to age when the job starts with this setting;
+        without the setting again, they stay. Raise UnsupportedFeatureError for column state.
+        """
         if not isinstance(ttl_config, StateTtlConfig):
             raise TypeError(
                 f"enable_time_to_live of state '{self.name}' takes a StateTtlConfig, not "
@@ -242,13 +294,15 @@ class StateDescriptor(ABC):
             )
         if self.kind is StateKind.COLUMN:
             raise UnsupportedFeatureError(
-                f"Column state '{self.name}' cannot have a time to live: register timers and put the "
-                "default back when they fire."
+                f"Column state '{self.name}' cannot have a time to live: register timers, and set it back "
+                "to the default when they fire."
             )
         self.ttl_config = ttl_config if ttl_config.is_enabled() else None
 
 
 class ValueStateDescriptor(StateDescriptor):
+    """Declares a ValueState."""
+
     kind = StateKind.VALUE
 
     def __init__(self, name: str, value_type_info: TypeInformation | Any) -> None:
@@ -256,6 +310,8 @@ class ValueStateDescriptor(StateDescriptor):
 
 
 class ListStateDescriptor(StateDescriptor):
+    """Declares a ListState with the type of its elements."""
+
     kind = StateKind.LIST
 
     def __init__(self, name: str, elem_type_info: TypeInformation | Any) -> None:
@@ -263,6 +319,8 @@ class ListStateDescriptor(StateDescriptor):
 
 
 class MapStateDescriptor(StateDescriptor):
+    """Declares a MapState or broadcast state, with the types of its keys and values."""
+
     kind = StateKind.MAP
 
     def __init__(
@@ -276,6 +334,8 @@ class MapStateDescriptor(StateDescriptor):
 
 
 class ReducingStateDescriptor(StateDescriptor):
+    """Declares a ReducingState with its ReduceFunction, or a plain function of two values."""
+
     kind = StateKind.REDUCING
 
     def __init__(
@@ -288,10 +348,13 @@ class ReducingStateDescriptor(StateDescriptor):
         self._reduce_function = reduce_function
 
     def get_reduce_function(self) -> ReduceFunction | Callable[[Any, Any], Any]:
+        """Return the reduce function."""
         return self._reduce_function
 
 
 class AggregatingStateDescriptor(StateDescriptor):
+    """Declares an AggregatingState with its AggregateFunction and the type of the accumulator."""
+
     kind = StateKind.AGGREGATING
 
     def __init__(
@@ -304,11 +367,12 @@ class AggregatingStateDescriptor(StateDescriptor):
         self._agg_function = agg_function
 
     def get_agg_function(self) -> AggregateFunction:
+        """Return the aggregate function."""
         return self._agg_function
 
 
 def __getattr__(name: str) -> Any:
-    if name == "OperatorStateStore":  # where PyFlink has it
+    if name == "OperatorStateStore":  # PyFlink has it in this module
         from millpond.datastream.operator_state import OperatorStateStore
 
         return OperatorStateStore

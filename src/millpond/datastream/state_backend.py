@@ -1,13 +1,13 @@
-"""Where the state of a job lies while the job works (E34).
+"""Where the state of a job lives while the job runs (E34).
 
-A backend serves one slot: it holds the state of the key groups that the slot has. It is a cache. What counts
-is the log of each key group, which goes into Spark's state store with every batch and is the same for all
-backends; a slot that comes back fills its backend from there. `state.backend.type` says which one:
+A backend serves one slot: it holds the state of the slot's key groups. It is a cache. The truth is the change
+log of each key group, which goes to Spark's state store with every batch and is the same for all backends; a
+new slot fills its backend from there. `state.backend.type` selects the backend:
 
     hashmap           Python objects in the slot's memory: the fastest
     rocksdb           an embedded RocksDB on the slot's local disk: for state larger than memory
-    memory            as hashmap, but without a log: state is gone if the slot is. For tests
-    package.Class     a StateBackend of your own; mostly one made of an ordered store of bytes
+    memory            like hashmap, but without a change log: state is lost with the slot. For tests
+    package.Class     a StateBackend of your own, usually an OrderedStoreBackend
 """
 
 from __future__ import annotations
@@ -21,36 +21,37 @@ from typing import Any
 
 @dataclass(frozen=True)
 class BackendContext:
-    """What a backend is told when it is opened."""
+    """What a backend gets when it is opened."""
 
     folder: Path
-    """Its own folder on the local disk: empty, and removed after `close`."""
+    """A folder of its own on the local disk: empty, and removed after `close`."""
     options: dict[str, str] = field(default_factory=dict)
     """The job's settings that begin with `state.backend.`."""
     memory_limit_mb: int | None = None
-    """Of the slot, all in all."""
+    """The memory limit of the whole slot; None if there is none."""
 
 
 class StateBackend(ABC):
-    """Holds the state of one slot. Needs a constructor without arguments."""
+    """Holds the state of one slot. Its constructor takes no arguments."""
 
     keeps_log = True
-    """False: state lives only here, and a job cannot go on without it."""
+    """False: state lives only here, and a job that loses it cannot continue."""
     in_memory = False
     """True if tables hold Python objects in dictionaries (`hash_tables.py`)."""
     reads_from_any_thread = False
-    """True if look-ups of queryable state may read while another thread works. Else they wait until that one
-    has done a key group, so that no two threads are ever here at once."""
+    """True if look-ups of queryable state may read while another thread works. Otherwise they wait until that
+    thread has finished a key group, so that there is never more than one thread in the backend."""
 
     def open(self, context: BackendContext) -> None:
-        """Called once, before anything else."""
+        """Prepare the backend. Called once, before anything else."""
 
     @abstractmethod
     def key_group(self, operator: int, number: int) -> KeyGroupStorage:
-        """Storage for a key group of an operator, empty. What was there under this name is forgotten."""
+        """Return empty storage for a key group of an operator. What was there under this name is
+        forgotten."""
 
     def close(self) -> None:
-        """The slot ends."""
+        """Release everything. Called when the slot ends."""
 
 
 class KeyGroupStorage(ABC):
@@ -58,42 +59,48 @@ class KeyGroupStorage(ABC):
 
     @abstractmethod
     def table(self, name: str, kind: Any) -> Any:
-        """An empty table for a state: a ValueTable, ListTable or MapTable of `millpond.state.tables`."""
+        """Return an empty table for a state: a ValueTable, ListTable or MapTable of
+        `millpond.state.tables`."""
 
     @abstractmethod
     def timers(self, domain: str) -> Any:
-        """The timers of a time domain, empty: `millpond.state.timers.Timers`."""
+        """Return the timers of a time domain, empty: `millpond.state.timers.Timers`."""
 
 
 class OrderedStore(ABC):
-    """Bytes by bytes, in the order of keys: all that `OrderedStoreBackend` needs."""
+    """A map from bytes to bytes, ordered by key: all that an `OrderedStoreBackend` needs."""
 
     @abstractmethod
-    def get(self, key: bytes) -> bytes | None: ...
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
 
     def getter(self) -> Callable[[bytes], bytes | None]:
-        """What is called for every look-up: `get`, or something that does the same with fewer calls."""
+        """Return the function to call for every look-up: `get`, or something that does the same with fewer
+        calls."""
         return self.get
 
     @abstractmethod
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` up to, not including, `end`, with their values, in order, as they were when this
-        was called."""
+        """Yield (key, value) from `start` up to, but not including, `end`, in order, as they are at the
+        time of the call."""
 
     @abstractmethod
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes]) -> None:
-        """First the deletes, then the puts. Need not survive the process."""
+        """Apply the deletes, then the puts. They need not survive the process."""
 
     def delete_range(self, start: bytes, end: bytes) -> None:
+        """Delete the keys from `start` up to, but not including, `end`."""
         self.write((), [key for key, _ in self.scan(start, end)])
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Release everything."""
 
 
 class OrderedStoreBackend(ABC):
-    """A backend that keeps state as bytes in an ordered store: write `open_store`, and you have your own.
+    """A backend that keeps state as bytes in an ordered store. To write your own, implement `open_store`.
 
-    Needs a constructor without arguments. The flags mean what they mean for a StateBackend."""
+    Its constructor takes no arguments. The flags mean what they mean for a StateBackend.
+    """
 
     keeps_log = True
     reads_from_any_thread = False

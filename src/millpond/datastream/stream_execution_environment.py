@@ -1,4 +1,4 @@
-"""Where a program begins: makes sources, holds settings, runs jobs."""
+"""Where a program begins: creates sources, holds settings, runs jobs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ DEFAULTS_VARIABLE = "MILLPOND_DEFAULTS"
 
 
 class StreamExecutionEnvironment(MissingMethods):
-    """Build streams with it, then `execute`. Settings come from the configuration given here, then
-    from `millpond run`'s command line, which is passed on in an environment variable. What a dispatcher
-    gives by default, in another one, comes before both."""
+    """Builds streams and runs them with `execute`. Setters return the environment itself.
+
+    Settings given to the constructor take precedence over a dispatcher's defaults, and those of the command
+    line (`millpond run`) over both; the latter two are passed on in environment variables. Methods that only
+    PyFlink has raise MissingMethodError.
+    """
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         self._configuration = _passed_on(DEFAULTS_VARIABLE)
@@ -54,75 +57,94 @@ class StreamExecutionEnvironment(MissingMethods):
     def get_execution_environment(
         configuration: Configuration | None = None,
     ) -> StreamExecutionEnvironment:
+        """Return a new environment with these settings."""
         return StreamExecutionEnvironment(configuration)
 
     # --- settings ------------------------------------------------------------------------------------
 
     def get_config(self) -> ExecutionConfig:
+        """Return a view of the settings."""
         return self._config
 
     def get_checkpoint_config(self) -> CheckpointConfig:
+        """Return a view of the settings about checkpoints."""
         return CheckpointConfig(self._configuration)
 
     def configure(self, configuration: Configuration) -> None:
+        """Add settings, replacing those with the same keys."""
         self._configuration.add_all(configuration)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Set the default number of subtasks per operator; raise ProgramError if it is below 1."""
         if parallelism < 1:
             raise ProgramError(f"The parallelism must be at least 1, not {parallelism}.")
         self._config.set_parallelism(parallelism)
         return self
 
     def get_parallelism(self) -> int:
-        """0 if it is not set: then it is the number of the cluster's cores."""
+        """Return the default parallelism, or 0 if it is not set; then it is the number of the cluster's
+        cores."""
         return self._config.get_parallelism()
 
     def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """Set the number of key groups. It cannot change once a job has state."""
         self._config.set_max_parallelism(max_parallelism)
         return self
 
     def get_max_parallelism(self) -> int:
+        """Return the number of key groups, or -1 if it is derived from the parallelism."""
         return self._config.get_max_parallelism()
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Set whether the job runs as STREAMING, BATCH or AUTOMATIC."""
         self._configuration.set_string(options.RUNTIME_MODE.key, execution_mode.name)
         return self
 
     def enable_checkpointing(
         self, interval: int, mode: CheckpointingMode | None = None
     ) -> StreamExecutionEnvironment:
-        """Kept for PyFlink programs: every batch is a checkpoint already. Set
-        execution.checkpointing.dir for one that outlives the process."""
+        """Keep interval and mode for PyFlink programs: every batch is a checkpoint anyway.
+
+        Set `execution.checkpointing.dir` for checkpoints that outlive the process.
+        """
         config = self.get_checkpoint_config().set_checkpoint_interval(interval)
         if mode is not None:
             config.set_checkpointing_mode(mode)
         return self
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
-        """The folder for savepoints if none is named."""
+        """Set the folder for savepoints that are requested without one."""
         self._configuration.set_string(options.SAVEPOINT_DIR.key, directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
+        """Return the folder for savepoints that are requested without one, or None."""
         return options.SAVEPOINT_DIR.read(self._configuration)  # type: ignore[no-any-return]
 
     def get_checkpoint_interval(self) -> int:
+        """Return the interval that was set, in milliseconds; -1 by default."""
         return self.get_checkpoint_config().get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Return the mode that was set; EXACTLY_ONCE by default."""
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Show operators without chains in the plan. How they run does not change."""
         self._chaining = False
         return self
 
     def is_chaining_enabled(self) -> bool:
+        """Return False if `disable_operator_chaining` was called."""
         return self._chaining
 
     def add_python_file(self, file_path: str) -> None:
-        """A module (.py), a zip, or a folder whose contents workers shall be able to import."""
+        """Let workers import a module (.py), the contents of a zip file, or those of a folder.
+
+        Raise ProgramError if the path does not exist.
+        """
         if not os.path.exists(file_path):
-            raise ProgramError(f"add_python_file: there is no {file_path}.")
+            raise ProgramError(f"add_python_file: {file_path} does not exist.")
         known = options.PYTHON_FILES.read(self._configuration)
         path = os.path.abspath(file_path)
         self._configuration.set_string(
@@ -130,9 +152,10 @@ class StreamExecutionEnvironment(MissingMethods):
         )
 
     def add_jars(self, *jars_path: str) -> None:
+        """Raise UnsupportedFeatureError: Flink's connector jars are of no use on Spark."""
         raise UnsupportedFeatureError(
-            "StreamExecutionEnvironment.add_jars: Flink's connector jars are of no use on Spark. "
-            "Leave the call out."
+            "Millpond does not have StreamExecutionEnvironment.add_jars: leave it out; Flink's connector "
+            "jars are of no use on Spark."
         )
 
     # --- sources -------------------------------------------------------------------------------------
@@ -140,11 +163,15 @@ class StreamExecutionEnvironment(MissingMethods):
     def from_collection(
         self, collection: Iterable[Any], type_info: TypeInformation | Any = None
     ) -> DataStream:
+        """Return a stream of the elements of a collection, in order.
+
+        If the job is restarted in a new process, the program must give the same elements again.
+        """
         records = list(collection)
         return self._source(CollectionSource(records), "Collection Source", type_info)
 
     def from_sequence(self, start: int, end: int) -> DataStream:
-        """The numbers from `start` to `end`, both included."""
+        """Return a stream of the numbers from `start` to `end`, both included."""
         return self._source(NumberSequenceSource(start, end), "Sequence Source", Types.LONG())
 
     def from_source(
@@ -154,6 +181,7 @@ class StreamExecutionEnvironment(MissingMethods):
         source_name: str,
         type_info: TypeInformation | Any = None,
     ) -> DataStream:
+        """Return a stream of a source's records, with event time by the watermark strategy."""
         if not isinstance(source, Source):
             raise TypeError(f"from_source takes a Source, not {type(source).__name__}")
         stream = self._source(source, source_name, type_info)
@@ -167,22 +195,27 @@ class StreamExecutionEnvironment(MissingMethods):
         source_name: str = "Custom Source",
         type_info: TypeInformation | Any = None,
     ) -> DataStream:
+        """Return a stream of what a SourceFunction emits."""
         if not isinstance(source_func, SourceFunction):
             raise TypeError(f"add_source takes a SourceFunction, not {type(source_func).__name__}")
         return self._source(FunctionSource(source_func), source_name, type_info)
 
     def read_text_file(self, file_path: str, charset_name: str = "UTF-8") -> DataStream:
+        """Return a stream of the lines of a text file, or of all files of a folder."""
         source = FileSource(StreamFormat.text_line_format(charset_name), (file_path,), None)
         return self._source(source, "Text File Source", Types.STRING())
 
     def create_input(
         self, input_format: Any, type_info: TypeInformation | None = None
     ) -> DataStream:
-        """For AvroInputFormat; other formats are read by `from_source` with a FileSource."""
+        """Return a stream of the records of an AvroInputFormat.
+
+        Other formats raise UnsupportedFeatureError: read them with `from_source` and a FileSource.
+        """
         bulk_format = getattr(input_format, "format", None)
         if not isinstance(bulk_format, BulkFormat):
             raise UnsupportedFeatureError(
-                f"create_input: {type(input_format).__name__} cannot be read; use a FileSource."
+                f"create_input cannot read {type(input_format).__name__}: use a FileSource."
             )
         source = FileSource.for_bulk_file_format(bulk_format, input_format.path).build()
         return self._source(source, "Input", type_info)
@@ -190,8 +223,11 @@ class StreamExecutionEnvironment(MissingMethods):
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0
     ) -> DataStream:
-        """Beyond PyFlink, with the name of Flink's Java API: lines that a TCP server sends. What is lost with
-        the connection, or with the driver, does not come again; `max_retry` is in seconds."""
+        """Return a stream of the lines that a TCP server sends. Beyond PyFlink, with the name of Flink's Java
+        API.
+
+        What is lost with the connection, or with the driver, does not come again. `max_retry` is in seconds.
+        """
         source = SocketSource(hostname, port, delimiter, max_retry)
         return self._source(source, "Socket Stream", Types.STRING())
 
@@ -203,18 +239,22 @@ class StreamExecutionEnvironment(MissingMethods):
     # --- running -------------------------------------------------------------------------------------
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Run everything added since the last `execute`, and wait for its end."""
+        """Run everything added since the last `execute`, wait for its end and return the result.
+
+        Raise ProgramError if the program is not valid, JobExecutionError if the job fails.
+        """
         return self.execute_async(job_name).get_job_execution_result().result()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start everything added since the last `execute` and return a client for the running job."""
         return execution_service().submit(self._program(self._next_graph(), job_name))
 
     def get_execution_plan(self) -> str:
-        """The plan of the next job as JSON, with Flink's field names."""
+        """Return the plan of the next job as JSON, with Flink's field names."""
         return execution_service().plan_as_json(self._program(self._pending_graph(), None))
 
     def draw_execution_plan(self) -> str:
-        """Beyond PyFlink: the plan of the next job, drawn for a terminal."""
+        """Return the plan of the next job, drawn for a terminal. Beyond PyFlink."""
         return execution_service().draw_plan(self._program(self._pending_graph(), None))
 
     def _program(self, graph: StreamGraph, job_name: str | None) -> Program:
@@ -246,5 +286,5 @@ class StreamExecutionEnvironment(MissingMethods):
 
 
 def _passed_on(variable: str) -> Configuration:
-    """Settings from an environment variable."""
+    """Return the settings in an environment variable."""
     return Configuration.from_dict(json.loads(os.environ.get(variable, "{}")))

@@ -1,4 +1,4 @@
-"""The dataflow graph a program builds: nodes are operators, edges say how records travel."""
+"""The dataflow graph that a program builds: nodes are operators, edges say how records travel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millpond.datastream.operator_state import keeps_operator_state
 
 
 class OperatorKind(Enum):
-    """What an operator does with a record. The heart has one class for each."""
+    """What an operator does with a record. The engine has a class for each."""
 
     SOURCE = "source"
     MAP = "map"
@@ -35,6 +35,9 @@ class OperatorKind(Enum):
 
 
 class SinkKind(Enum):
+    """How records leave a job: printed or collected by the driver, written by a SinkFunction or by a
+    two-phase sink."""
+
     PRINT = "print"
     COLLECT = "collect"
     FUNCTION = "function"
@@ -56,7 +59,7 @@ class ExchangeKind(Enum):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A way to travel; `explicit` if the program asked for it."""
+    """How records travel along an edge. `explicit` means that the program asked for it."""
 
     kind: ExchangeKind = ExchangeKind.FORWARD
     key_selector: Any = None
@@ -66,6 +69,8 @@ class Exchange:
 
 
 class Chaining(Enum):
+    """Where an operator may stand in a chain of the plan that is shown."""
+
     ALWAYS = "always"
     HEAD = "head"  # may have followers, but starts a chain
     NEVER = "never"
@@ -73,6 +78,11 @@ class Chaining(Enum):
 
 @dataclass
 class Edge:
+    """An input of a node: the id of the node it comes from, and how records travel.
+
+    `tag` is the id of a side output, None for the main output; `input_index` is 0, or 1 for the second input.
+    """
+
     source: int
     exchange: Exchange
     tag: str | None = None
@@ -81,7 +91,7 @@ class Edge:
 
 @dataclass
 class Node:
-    """One operator. `parallelism` is None where the program did not set it."""
+    """An operator. `parallelism` is None where the program did not set it."""
 
     id: int
     kind: OperatorKind
@@ -102,34 +112,38 @@ class Node:
 
     @property
     def is_keyed(self) -> bool:
+        """True if an input is partitioned by key."""
         return any(edge.exchange.kind is ExchangeKind.KEY for edge in self.inputs)
 
     @property
     def is_sink(self) -> bool:
-        """True where a stream may end: what only keeps state for others is an end, too."""
+        """True where a stream may end; an operator that only keeps state for look-ups is an end, too."""
         ends = self.kind in (OperatorKind.SINK, OperatorKind.SINK_FUNCTION)
         return ends or getattr(self.function, "is_sink", False)
 
     @property
     def has_state(self) -> bool:
+        """True if the operator keeps state: keyed, broadcast or operator state."""
         is_broadcast = self.kind is OperatorKind.BROADCAST_PROCESS
         return self.is_keyed or is_broadcast or keeps_operator_state(self.function)
 
 
 @dataclass
 class StreamGraph:
-    """All nodes of a program, in the order they were made (a topological order)."""
+    """All nodes of a program, in the order in which they were added, which is a topological order."""
 
     nodes: dict[int, Node] = field(default_factory=dict)
     _next_id: int = 1
 
     def add(self, kind: OperatorKind, name: str, **attributes: Any) -> Node:
+        """Add a node with the next id and return it; `attributes` are fields of `Node`."""
         node = Node(self._next_id, kind, name, **attributes)
         self._next_id += 1
         self.nodes[node.id] = node
         return node
 
     def outputs(self, node_id: int) -> list[tuple[Node, Edge]]:
+        """Return the nodes that read from a node, each with the edge between them."""
         return [
             (node, edge)
             for node in self.nodes.values()
@@ -138,7 +152,7 @@ class StreamGraph:
         ]
 
     def select(self, wanted: Callable[[Node], bool]) -> StreamGraph:
-        """The part of the graph that the wanted nodes depend on."""
+        """Return the part of the graph that the wanted nodes depend on."""
         keep: set[int] = set()
         pending = [node.id for node in self.nodes.values() if wanted(node)]
         while pending:

@@ -6,27 +6,35 @@ from abc import ABC, abstractmethod
 
 
 class TimerService(ABC):
-    """Timers belong to the current key; there is at most one per key, time domain and time."""
+    """The clocks, and the timers of the current key.
+
+    There is at most one timer per key, time domain and time. Without a key, registering or deleting one
+    raises ProgramError.
+    """
 
     @abstractmethod
     def current_processing_time(self) -> int:
-        """Milliseconds since the epoch. The same for a whole batch, and the same again if the
-        batch is replayed after a failure."""
+        """Return the processing time in milliseconds since the epoch.
+
+        It is the same for a whole batch, and the same again if the batch is replayed after a failure.
+        """
 
     @abstractmethod
     def current_watermark(self) -> int:
-        """How far event time has come. The smallest long before the first watermark."""
+        """Return how far event time has advanced; before the first watermark, the smallest long."""
 
     @abstractmethod
-    def register_processing_time_timer(self, timestamp: int) -> None: ...
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Register a timer that fires once processing time has reached `timestamp`."""
 
     @abstractmethod
-    def register_event_time_timer(self, timestamp: int) -> None: ...
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Register a timer that fires once the watermark has reached `timestamp`."""
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Does nothing if there is no such timer."""
+        """Delete a timer; do nothing if there is none at this time."""
 
     @abstractmethod
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Does nothing if there is no such timer."""
+        """Delete a timer; do nothing if there is none at this time."""

@@ -1,4 +1,4 @@
-"""Streams cut up into windows: `KeyedStream.window`, `DataStream.window_all`."""
+"""Streams divided into windows: `KeyedStream.window`, `DataStream.window_all`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 class _WithoutState:
-    """The context of a function that combines elements: it is called whenever that is convenient."""
+    """The runtime context of a function that combines elements. It has no state: there is no telling when
+    it is called."""
 
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
@@ -43,7 +44,7 @@ class _WithoutState:
     def __getattr__(self, name: str) -> Any:
         if name.endswith("_state"):
             raise ProgramError(
-                "The reduce or aggregate function of a window has no state of its own: keep it in the "
+                "The reduce or aggregate function of a window has no state: keep what it needs in the "
                 "accumulator, or in a ProcessWindowFunction (context.global_state())."
             )
         return getattr(self._context, name)
@@ -51,15 +52,15 @@ class _WithoutState:
 
 @dataclass
 class WindowOperation(Function):
-    """All that the window operator needs to know."""
+    """Everything the window operator needs to know."""
 
     assigner: WindowAssigner[Any, Any]
     trigger: Trigger[Any, Any]
     evictor: Evictor | None = None
     allowed_lateness: int = 0
     late_data_tag: OutputTag | None = None
-    combine: Any = None  # reduce or aggregate function; None: keep all elements
-    function: Any = None  # what makes results of the content; None: the content is the result
+    combine: Any = None  # the reduce or aggregate function; None: keep all elements
+    function: Any = None  # the window function; None: the content is the result
     content_type: Any = None
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -73,16 +74,16 @@ class WindowOperation(Function):
             function.close()
 
     def window_function(self) -> Any:
-        """The user's own; None if there is none."""
+        """Return the user's window function, or None if there is none."""
         function = self.function
         return function.function if isinstance(function, _CombineAtTheEnd) else function
 
     def _functions(self) -> list[Function]:
-        found = [getattr(self.function, "combine", self.combine), self.window_function()]
-        return [function for function in found if isinstance(function, Function)]
+        functions = [getattr(self.function, "combine", self.combine), self.window_function()]
+        return [function for function in functions if isinstance(function, Function)]
 
     def caller(self) -> Callable[[Any, Any, Any, list[Any]], Iterable[Any] | None]:
-        """The function as (key, window, context, elements) -> results, found out once."""
+        """Return the window function as (key, window, context, elements) -> results, resolved once."""
         function = self.function
         if isinstance(function, _CombineAtTheEnd):
             combined, inner = function.combined, replace(self, function=function.function).caller()
@@ -105,7 +106,10 @@ class WindowOperation(Function):
 
 
 class WindowedStream:
-    """A keyed stream cut up into windows. Give it a trigger, then reduce, aggregate or process it."""
+    """A keyed stream divided into windows: configure it, then reduce, aggregate, apply or process it.
+
+    The methods that configure it return the stream itself.
+    """
 
     _apply_kind: type = WindowFunction
     _process_kind: type = ProcessWindowFunction
@@ -124,36 +128,39 @@ class WindowedStream:
         self._operation = WindowOperation(window_assigner, trigger)
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Return the environment in which this stream was built."""
         return self._keyed_stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation:
+        """Return the declared type of the elements."""
         return self._keyed_stream.get_type()
 
     # --- settings --------------------------------------------------------------------------------
 
     def trigger(self, trigger: Trigger[Any, Any]) -> WindowedStream:
-        """Fire when this trigger says so, not when the assigner's own would."""
+        """Fire when this trigger says so, instead of the assigner's default."""
         if not isinstance(trigger, Trigger):
             raise TypeError(f"trigger takes a Trigger, not {type(trigger).__name__}")
         self._operation = replace(self._operation, trigger=trigger)
         return self
 
     def evictor(self, evictor: Evictor) -> WindowedStream:
-        """Beyond PyFlink: take elements out before or after the function sees them."""
+        """Remove elements before or after the function sees them. Beyond PyFlink."""
         if not isinstance(evictor, Evictor):
             raise TypeError(f"evictor takes an Evictor, not {type(evictor).__name__}")
         self._operation = replace(self._operation, evictor=evictor)
         return self
 
     def allowed_lateness(self, time_ms: int) -> WindowedStream:
-        """Keep windows this long after their end: what comes late until then updates the result."""
+        """Keep windows for so many milliseconds after their end; elements that are late until then update
+        the result."""
         if not isinstance(time_ms, int) or time_ms < 0:
-            raise ProgramError(f"allowed_lateness takes milliseconds, at least 0, not {time_ms!r}.")
+            raise ProgramError(f"allowed_lateness takes 0 or more milliseconds, not {time_ms!r}.")
         self._operation = replace(self._operation, allowed_lateness=time_ms)
         return self
 
     def side_output_late_data(self, output_tag: OutputTag) -> WindowedStream:
-        """Elements that are too late go to a side output instead of being dropped."""
+        """Send elements that are too late to a side output instead of dropping them."""
         self._operation = replace(self._operation, late_data_tag=output_tag)
         return self
 
@@ -165,6 +172,11 @@ class WindowedStream:
         window_function: Any = None,
         output_type: TypeInformation | Any = None,
     ) -> DataStream:
+        """Combine the elements of each window by a function or ReduceFunction as they come, keeping one value
+        per window.
+
+        A window function, if given, gets that value as its only element when the window fires.
+        """
         if window_function is None and output_type is None:
             output_type = self.get_input_type()
         return self._add(
@@ -178,6 +190,12 @@ class WindowedStream:
         accumulator_type: TypeInformation | Any = None,
         output_type: TypeInformation | Any = None,
     ) -> DataStream:
+        """Combine the elements of each window by an AggregateFunction as they come, keeping one accumulator
+        per window.
+
+        A window function, if given, gets the result as its only element when the window fires. Sliding and
+        session windows use `merge`.
+        """
         if not isinstance(aggregate_function, AggregateFunction):
             raise TypeError(
                 f"aggregate takes an AggregateFunction, not {type(aggregate_function).__name__}"
@@ -187,30 +205,42 @@ class WindowedStream:
         )
 
     def apply(self, window_function: Any, output_type: TypeInformation | Any = None) -> DataStream:
+        """Apply a WindowFunction (AllWindowFunction after `window_all`) to all elements of each window
+        that fires."""
         self._require(window_function, self._apply_kind, "apply")
         return self._add("Window(apply)", None, window_function, self.get_input_type(), output_type)
 
     def process(
         self, process_window_function: Any, output_type: TypeInformation | Any = None
     ) -> DataStream:
+        """Apply a ProcessWindowFunction (ProcessAllWindowFunction after `window_all`) to each window that
+        fires."""
         self._require(process_window_function, self._process_kind, "process")
         return self._add(
             "Window(process)", None, process_window_function, self.get_input_type(), output_type
         )
 
     def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """Sum up a field in each window. The other fields are those of the first element."""
         return self.reduce(FieldAggregation(Aggregation.SUM, position_to_sum))
 
     def min(self, position_to_min: int | str = 0) -> DataStream:
+        """Find the smallest value of a field in each window. The other fields are those of the first
+        element."""
         return self.reduce(FieldAggregation(Aggregation.MIN, position_to_min))
 
     def max(self, position_to_max: int | str = 0) -> DataStream:
+        """Find the largest value of a field in each window. The other fields are those of the first
+        element."""
         return self.reduce(FieldAggregation(Aggregation.MAX, position_to_max))
 
     def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """Find the element with the smallest value of a field in each window; the first one if several
+        tie."""
         return self.reduce(FieldAggregation(Aggregation.MIN_BY, position_to_min_by))
 
     def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """Find the element with the largest value of a field in each window; the first one if several tie."""
         return self.reduce(FieldAggregation(Aggregation.MAX_BY, position_to_max_by))
 
     def _add(
@@ -245,7 +275,7 @@ class WindowedStream:
 
 
 class AllWindowedStream(WindowedStream):
-    """A whole stream cut up into windows, in one subtask."""
+    """A stream without keys divided into windows, which are computed in a single subtask."""
 
     _apply_kind = AllWindowFunction
     _process_kind = ProcessAllWindowFunction
@@ -258,7 +288,7 @@ class AllWindowedStream(WindowedStream):
 
 
 class _CombineAtTheEnd:
-    """With an evictor all elements are kept; they are combined when the window fires."""
+    """Combines elements when the window fires: with an evictor all of them are kept until then."""
 
     def __init__(self, combine: Any, function: Any) -> None:
         self.combine = combine
@@ -279,6 +309,6 @@ def _check(operation: WindowOperation) -> None:
     assigner, trigger = operation.assigner, operation.trigger
     if isinstance(assigner, MergingWindowAssigner) and not trigger.can_merge():
         raise ProgramError(
-            f"{type(trigger).__name__} cannot be used with {assigner}, whose windows merge: its "
-            "can_merge() says no."
+            f"{type(trigger).__name__} cannot be used with {assigner}, whose windows merge: use a trigger "
+            "whose can_merge() returns True."
         )

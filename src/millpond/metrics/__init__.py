@@ -1,4 +1,4 @@
-"""Metrics a user's function registers."""
+"""Metrics that a user's function can register."""
 
 from millpond.metrics.metricbase import Counter, Distribution, Meter, Metric, MetricGroup
 

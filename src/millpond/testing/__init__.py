@@ -1,4 +1,4 @@
-"""For users' tests: an operator harness, a manual clock, sources with marks, the direct executor.
+"""Tools for users' tests: an operator harness, a manual clock, a source with marks, the direct executor.
 
     from millpond.testing import KeyedHarness, direct_environment
 

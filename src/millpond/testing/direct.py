@@ -11,7 +11,7 @@ from millpond.datastream.stream_execution_environment import StreamExecutionEnvi
 
 
 def direct_environment(settings: Mapping[str, Any] | None = None) -> StreamExecutionEnvironment:
-    """An environment whose bounded jobs run here and now, without Spark, in milliseconds."""
+    """Return an environment whose bounded jobs run in this process, without Spark, in milliseconds."""
     configuration = Configuration.from_dict(dict(settings or {}))
     configuration.set_string(options.EXECUTOR.key, "direct")
     return StreamExecutionEnvironment.get_execution_environment(configuration)

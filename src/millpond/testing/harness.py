@@ -1,6 +1,6 @@
-"""Drives one operator by hand, without Spark: records, watermarks, processing time, snapshots.
+"""A harness that drives one operator by hand, without Spark: records, watermarks, processing time, snapshots.
 
-It is the same operator, state and timer code that runs in a job; only time and input are yours.
+It runs the same operator, state and timer code as a job; only time and input are yours.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from millpond.testing.direct import direct_environment
 
 
 class Watermark(NamedTuple):
-    """A watermark in a harness's output."""
+    """A watermark in the output of a harness."""
 
     timestamp: int
 
@@ -43,7 +43,11 @@ Build = Callable[..., DataStream]
 
 
 class Harness:
-    """An operator without a key. `build` gets one stream per input and adds the operator to test."""
+    """Drives an operator without a key. `build` gets one stream per input and adds the operator to test.
+
+    `output` holds (value, timestamp) pairs and Watermarks in the order in which they were emitted, and
+    `side_outputs` the values of each side output by its id.
+    """
 
     keyed = False
 
@@ -93,6 +97,10 @@ class Harness:
     # --- driving ---------------------------------------------------------------------------------
 
     def process_element(self, value: Any, timestamp: int | None = None, input: int = 0) -> None:  # noqa: A002
+        """Give the operator a record and take its output. `input` is the number of the stream, from 0.
+
+        In a KeyedHarness, raises ValueError if the key belongs to another subtask.
+        """
         self._sequence += 1
         is_broadcast = input in self._broadcast_inputs
         key = None if is_broadcast else self._key(value, input)
@@ -113,7 +121,8 @@ class Harness:
         self._flush()
 
     def process_watermark(self, timestamp: int) -> None:
-        """All timers up to `timestamp` fire, over all keys in the order of their times."""
+        """Advance event time: fire all timers up to `timestamp`, over all keys in the order of their
+        times."""
         for key_group in sorted(self._states):
             self._bind(key_group)
             self._task.advance_watermark(timestamp)
@@ -124,6 +133,7 @@ class Harness:
             self.output.append(Watermark(timestamp))
 
     def set_processing_time(self, now_ms: int) -> None:
+        """Set the processing time and fire the timers that are due."""
         self.processing_time_ms = now_ms
         for key_group in sorted(self._states):
             self._bind(key_group)
@@ -132,38 +142,44 @@ class Harness:
         self._flush()
 
     def close(self) -> None:
+        """Close the functions and release the state."""
         self._chain.close()
         self._backend.close()
 
     # --- looking ---------------------------------------------------------------------------------
 
     def values(self) -> list[Any]:
-        """What was emitted so far, without timestamps and watermarks."""
+        """Return what was emitted so far, without timestamps and watermarks."""
         return [entry[0] for entry in self.output if not isinstance(entry, Watermark)]
 
     def side_output(self, tag: OutputTag) -> list[Any]:
+        """Return the values emitted to a side output so far."""
         return self.side_outputs.get(tag.tag_id, [])
 
     def event_time_timers(self) -> int:
+        """Return the number of event-time timers that are registered, over all keys."""
         return sum(state.event_timer_count() for state in self._states.values())
 
     def processing_time_timers(self) -> int:
+        """Return the number of processing-time timers that are registered, over all keys."""
         return sum(len(state.processing_timers) for state in self._states.values())
 
     def metric(self, name: str) -> int:
-        """The counter or meter of this name, summed up over operators."""
+        """Return the counter or meter with this name, summed over operators."""
         counts = self._chain.metrics.counts.items()
-        return sum(count.get_count() for own, count in counts if own.endswith(f".{name}"))
+        return sum(count.get_count() for full, count in counts if full.endswith(f".{name}"))
 
     def is_state_empty(self) -> bool:
-        """True if no key left anything behind, neither state nor timers."""
+        """Return True if no key has any state or timers left."""
         return all(state.is_empty() for state in self._states.values())
 
     # --- snapshots -------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The state of all key groups, as a job would write it. Give it to `restore` of a new
-        harness, also one with another parallelism: each takes the key groups that are its own."""
+        """Return the state of all key groups, as a job would write it, for `restore` of a new harness.
+
+        The new one may have another parallelism: each subtask takes the key groups that belong to it.
+        """
         self._chain.operator_state.end(self._sequence, self.processing_time_ms)
         for key_group, state in self._states.items():
             log = self._logs.setdefault(key_group, MemoryLogStore())
@@ -173,9 +189,9 @@ class Harness:
         return codec.loads(codec.dumps(self._logs))  # type: ignore[no-any-return]
 
     def _restore(self, snapshot: Snapshot) -> None:
-        own = key_group_range(self._subtask, self._parallelism, self._max_parallelism)
+        key_groups = key_group_range(self._subtask, self._parallelism, self._max_parallelism)
         for key_group, log in snapshot.items():
-            if key_group in own or not self.keyed:
+            if key_group in key_groups or not self.keyed:
                 self._logs[key_group] = codec.loads(codec.dumps(log))
                 self._states[key_group], _ = changelog.load(
                     self._logs[key_group],
@@ -232,7 +248,7 @@ class Harness:
 
 
 class KeyedHarness(Harness):
-    """An operator on a keyed stream (or on two connected ones)."""
+    """Drives an operator on a keyed stream, or on two connected ones."""
 
     keyed = True
 
@@ -240,7 +256,7 @@ class KeyedHarness(Harness):
     def of(
         function: Any, key_selector: Callable[[Any], Any] | KeySelector, **settings: Any
     ) -> KeyedHarness:
-        """A harness for a KeyedProcessFunction."""
+        """Return a harness for a KeyedProcessFunction. `settings` are the other arguments of `Harness`."""
         return KeyedHarness(
             lambda stream: stream.key_by(key_selector).process(function), **settings
         )
@@ -257,7 +273,7 @@ class KeyedHarness(Harness):
         owner = subtask_of(key_group, self._parallelism, self._max_parallelism)
         if owner != self._subtask:
             raise ValueError(
-                f"key {key!r} belongs to subtask {owner}, not to this harness ({self._subtask})"
+                f"The key {key!r} belongs to subtask {owner}, but this harness is subtask {self._subtask}."
             )
         return key_group
 

@@ -1,8 +1,9 @@
-"""A source whose records are a list, with marks that cut batches and break things.
+"""A source whose records are a list, with marks that end batches and break things.
 
     MarkedSource([1, 2, CUT, 3, KILL_WORKER, 4, KILL_DRIVER, 5], marks_folder)
 
-A breaking mark acts once: a file in `marks_folder` remembers it, across processes and restarts.
+A mark that breaks something acts only once: a file in `marks_folder` remembers it across processes and
+restarts.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from millpond.datastream.functions import RuntimeContext
 
 
 class Mark(Enum):
-    """CUT ends a batch. FAIL raises while the batch is read. KILL_WORKER and KILL_DRIVER end the
-    worker that reads, or the driver that plans, as kill -9 does."""
+    """What happens at a place in the input.
+
+    CUT ends a batch. FAIL raises while the batch is read. KILL_WORKER and KILL_DRIVER end the worker that
+    reads, or the driver that plans, like kill -9.
+    """
 
     CUT = "cut"
     FAIL = "fail"
@@ -33,7 +37,7 @@ CUT, FAIL, KILL_WORKER, KILL_DRIVER = Mark
 
 
 class MarkedSource(Source):
-    """Records may be plain values or (value, timestamp) pairs if `with_timestamps`."""
+    """A source of plain values or, if `with_timestamps` is True, of (value, timestamp) pairs."""
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class MarkedSource(Source):
             if record is KILL_WORKER and _first_time(self._folder, number):
                 os.kill(os.getpid(), signal.SIGKILL)
             elif record is FAIL and _first_time(self._folder, number):
-                raise RuntimeError(f"the mark at position {number} says FAIL")
+                raise RuntimeError(f"The FAIL mark at position {number} was reached.")
             elif not isinstance(record, Mark):
                 yield record if self._with_timestamps else (record, None)
 
@@ -79,9 +83,9 @@ class _MarkedEnumerator(ListEnumerator):
 
 
 def _first_time(folder: str | None, number: int) -> bool:
-    """True once per mark, whoever asks."""
+    """Return True once per mark, whichever process asks."""
     if folder is None:
-        raise ValueError("a MarkedSource with breaking marks needs a marks_folder")
+        raise ValueError("A MarkedSource with FAIL or KILL marks needs a marks_folder.")
     Path(folder).mkdir(parents=True, exist_ok=True)
     try:
         os.close(os.open(Path(folder) / f"mark-{number}", os.O_CREAT | os.O_EXCL))

@@ -1,4 +1,4 @@
-"""Windows, with PyFlink's names: windows, assigners, triggers; evictors beyond."""
+"""Windows, with PyFlink's names: windows, assigners and triggers; evictors are beyond PyFlink."""
 
 from millpond.datastream.window.assigners import (
     CountSlidingWindowAssigner,

@@ -27,45 +27,57 @@ W = TypeVar("W")
 
 
 class WindowAssigner(ABC, Generic[T, W]):
+    """Decides which windows an element belongs to."""
+
     class WindowAssignerContext(ABC):
+        """What an assigner can use: processing time, and state of the current key."""
+
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """Return the processing time in milliseconds; it is the same for a whole batch."""
 
         @abstractmethod
         def get_runtime_context(self) -> RuntimeContext:
-            """Gives state of the current key."""
+            """Return the runtime context, which gives access to state of the current key."""
 
     @abstractmethod
     def assign_windows(
         self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[Window]: ...
+    ) -> Collection[Window]:
+        """Return the windows of an element. `timestamp` is its event time."""
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]: ...
+    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+        """Return the trigger to use unless the program sets another."""
 
     @abstractmethod
-    def is_event_time(self) -> bool: ...
+    def is_event_time(self) -> bool:
+        """Return True if windows depend on event time."""
 
     def get_window_serializer(self) -> Any:
-        """PyFlink's own assigners need one; here windows are pickled, and this is never called."""
+        """Return nothing. PyFlink's assigners need a serializer; here windows are pickled, and this is
+        never called."""
 
 
 class MergingWindowAssigner(WindowAssigner[T, W]):
-    """Gives windows that are merged when they overlap: sessions."""
+    """Assigns windows that are merged when they overlap, such as sessions."""
 
     class MergeCallback(ABC):
+        """Takes the decisions of `merge_windows`."""
+
         @abstractmethod
         def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
-            """These windows become that one."""
+            """Replace the windows `to_be_merged` by `merge_result`."""
 
     @abstractmethod
     def merge_windows(
         self, windows: Iterable[Any], callback: MergingWindowAssigner.MergeCallback
-    ) -> None: ...
+    ) -> None:
+        """Tell the callback which of the windows are to be merged, and into which window."""
 
 
 def event_time(timestamp: int | None) -> int:
-    """The timestamp of an element; raises if it has none."""
+    """Return the timestamp of an element; raise ProgramError if it has none."""
     if timestamp is None or timestamp == MIN_TIMESTAMP:
         raise ProgramError(
             "A record without a timestamp reached an event-time window. Assign timestamps before it: "
@@ -108,10 +120,11 @@ class _Tumbling(WindowAssigner[Any, Any]):
 
 
 class TumblingEventTimeWindows(_Tumbling, _EventTime):
-    """Windows of one size, side by side, by event time."""
+    """Windows of a fixed size, side by side, in event time."""
 
     @staticmethod
     def of(size: Time, offset: Time | None = None) -> TumblingEventTimeWindows:
+        """Return windows of this size; `offset` shifts them from multiples of the size."""
         return TumblingEventTimeWindows(_size(size), _offset(offset))
 
     def assign_windows(
@@ -121,10 +134,11 @@ class TumblingEventTimeWindows(_Tumbling, _EventTime):
 
 
 class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
-    """Windows of one size, side by side, by processing time."""
+    """Windows of a fixed size, side by side, in processing time."""
 
     @staticmethod
     def of(size: Time, offset: Time | None = None) -> TumblingProcessingTimeWindows:
+        """Return windows of this size; `offset` shifts them from multiples of the size."""
         return TumblingProcessingTimeWindows(_size(size), _offset(offset))
 
     def assign_windows(
@@ -154,10 +168,11 @@ class _Sliding(WindowAssigner[Any, Any]):
 
 
 class SlidingEventTimeWindows(_Sliding, _EventTime):
-    """Windows of one size, one beginning after each slide, by event time."""
+    """Windows of a fixed size, one starting after each slide, in event time."""
 
     @staticmethod
     def of(size: Time, slide: Time, offset: Time | None = None) -> SlidingEventTimeWindows:
+        """Return windows of this size and slide; `offset` shifts them from multiples of the slide."""
         return SlidingEventTimeWindows(_size(size), _size(slide), _offset(offset))
 
     def assign_windows(
@@ -167,10 +182,11 @@ class SlidingEventTimeWindows(_Sliding, _EventTime):
 
 
 class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
-    """Windows of one size, one beginning after each slide, by processing time."""
+    """Windows of a fixed size, one starting after each slide, in processing time."""
 
     @staticmethod
     def of(size: Time, slide: Time, offset: Time | None = None) -> SlidingProcessingTimeWindows:
+        """Return windows of this size and slide; `offset` shifts them from multiples of the slide."""
         return SlidingProcessingTimeWindows(_size(size), _size(slide), _offset(offset))
 
     def assign_windows(
@@ -180,10 +196,11 @@ class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
 
 
 class SessionWindowTimeGapExtractor(ABC):
-    """How long the silence after an element must be to end its session, in milliseconds."""
+    """Decides how long the silence after an element must be to end its session."""
 
     @abstractmethod
-    def extract(self, element: Any) -> int: ...
+    def extract(self, element: Any) -> int:
+        """Return the gap after an element in milliseconds, above 0."""
 
 
 class _Sessions(MergingWindowAssigner[Any, Any]):
@@ -220,16 +237,19 @@ class _DynamicGap(_Sessions):
 
 
 class EventTimeSessionWindows(_FixedGap, _EventTime):
-    """Elements that follow each other within a gap, by event time."""
+    """Sessions in event time: elements that follow each other within a gap."""
 
     @staticmethod
     def with_gap(size: Time) -> EventTimeSessionWindows:
+        """Return sessions that end after a gap of this length."""
         return EventTimeSessionWindows(_size(size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor,
     ) -> DynamicEventTimeSessionWindows:
+        """Return sessions whose gap depends on the element: an extractor or, beyond PyFlink, a function
+        gives it."""
         return DynamicEventTimeSessionWindows(extractor)
 
     def assign_windows(
@@ -240,16 +260,19 @@ class EventTimeSessionWindows(_FixedGap, _EventTime):
 
 
 class ProcessingTimeSessionWindows(_FixedGap, _ProcessingTime):
-    """Elements that follow each other within a gap, by processing time."""
+    """Sessions in processing time: elements that follow each other within a gap."""
 
     @staticmethod
     def with_gap(size: Time) -> ProcessingTimeSessionWindows:
+        """Return sessions that end after a gap of this length."""
         return ProcessingTimeSessionWindows(_size(size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor,
     ) -> DynamicProcessingTimeSessionWindows:
+        """Return sessions whose gap depends on the element: an extractor or, beyond PyFlink, a function
+        gives it."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(
@@ -260,12 +283,13 @@ class ProcessingTimeSessionWindows(_FixedGap, _ProcessingTime):
 
 
 class DynamicEventTimeSessionWindows(_DynamicGap, _EventTime):
-    """Sessions whose gap each element tells, by event time."""
+    """Sessions in event time whose gap depends on the element."""
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor,
     ) -> DynamicEventTimeSessionWindows:
+        """Return sessions whose gap an extractor or, beyond PyFlink, a function gives for each element."""
         return DynamicEventTimeSessionWindows(extractor)
 
     def assign_windows(
@@ -275,12 +299,13 @@ class DynamicEventTimeSessionWindows(_DynamicGap, _EventTime):
 
 
 class DynamicProcessingTimeSessionWindows(_DynamicGap, _ProcessingTime):
-    """Sessions whose gap each element tells, by processing time."""
+    """Sessions in processing time whose gap depends on the element."""
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor,
     ) -> DynamicProcessingTimeSessionWindows:
+        """Return sessions whose gap an extractor or, beyond PyFlink, a function gives for each element."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(
@@ -290,10 +315,11 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap, _ProcessingTime):
 
 
 class GlobalWindows(WindowAssigner[Any, Any]):
-    """One window for everything; it needs a trigger to give a result."""
+    """One window per key for everything. It never fires by itself: set a trigger."""
 
     @staticmethod
     def create() -> GlobalWindows:
+        """Return the assigner."""
         return GlobalWindows()
 
     def assign_windows(
@@ -336,10 +362,11 @@ class _Counting(WindowAssigner[Any, Any]):
 
 
 class CountTumblingWindowAssigner(_Counting):
-    """So many elements each, side by side."""
+    """Windows of a number of elements each, side by side."""
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
+        """Return windows of this number of elements; raise ProgramError if it is below 1."""
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
@@ -352,7 +379,7 @@ class CountTumblingWindowAssigner(_Counting):
 
 
 class CountSlidingWindowAssigner(_Counting):
-    """So many elements each, one window beginning after each slide; only full ones fire (C30)."""
+    """Windows of a number of elements each, one starting after each slide; only full ones fire (C30)."""
 
     def __init__(self, window_size: int, window_slide: int) -> None:
         super().__init__(window_size)
@@ -364,6 +391,8 @@ class CountSlidingWindowAssigner(_Counting):
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
+        """Return windows with this number of elements and this slide; raise ProgramError if one is below
+        1."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(

@@ -1,4 +1,4 @@
-"""Evictors (beyond PyFlink): take elements out of a window before or after its function sees them."""
+"""Evictors, which remove elements from a window before or after its function sees them. Beyond PyFlink."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ class TimestampedValue(NamedTuple):
 
 
 class Evictor(ABC):
-    """Both methods get the elements, oldest first, and return those that stay."""
+    """Removes elements from a window. Both methods get the elements, oldest first, and return those that
+    stay."""
 
     def evict_before(
         self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
     ) -> list[TimestampedValue]:
+        """Return the elements that the window function is to see, and that stay in the window."""
         return elements
 
     def evict_after(
         self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
     ) -> list[TimestampedValue]:
+        """Return the elements that stay in the window after the function has seen them."""
         return elements
 
 
 class _OneTime(Evictor):
-    """Evicts before the function, or after it if told so."""
+    """Evicts before the function or, with `do_evict_after`, after it."""
 
     def __init__(self, do_evict_after: bool) -> None:
         self.do_evict_after = do_evict_after
@@ -54,7 +57,7 @@ class _OneTime(Evictor):
 
 
 class CountEvictor(_OneTime):
-    """Keeps the newest so many elements."""
+    """Keeps the newest elements, up to a number."""
 
     def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
@@ -64,6 +67,7 @@ class CountEvictor(_OneTime):
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        """Return an evictor that keeps `max_count` elements; raise ProgramError if that is below 1."""
         return CountEvictor(max_count, do_evict_after)
 
     def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
@@ -71,7 +75,7 @@ class CountEvictor(_OneTime):
 
 
 class TimeEvictor(_OneTime):
-    """Keeps the elements within a span before the latest timestamp; all, if there are none (C31)."""
+    """Keeps the elements within a span before the latest timestamp; all of them without timestamps (C31)."""
 
     def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
@@ -79,6 +83,7 @@ class TimeEvictor(_OneTime):
 
     @staticmethod
     def of(window_size: Time, do_evict_after: bool = False) -> TimeEvictor:
+        """Return an evictor that keeps a span of this length."""
         return TimeEvictor(millis(window_size, "The span of a TimeEvictor"), do_evict_after)
 
     def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:
@@ -90,7 +95,7 @@ class TimeEvictor(_OneTime):
 
 
 class DeltaEvictor(_OneTime):
-    """Drops the elements whose delta to the newest one is not below a threshold."""
+    """Keeps the elements whose delta to the newest one is below a threshold."""
 
     def __init__(
         self,
@@ -108,6 +113,7 @@ class DeltaEvictor(_OneTime):
         delta_function: Callable[[Any, Any], float],
         do_evict_after: bool = False,
     ) -> DeltaEvictor:
+        """Return an evictor; `delta_function(element, newest)` computes the delta."""
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
     def _kept(self, elements: list[TimestampedValue]) -> list[TimestampedValue]:

@@ -1,4 +1,4 @@
-"""Triggers: when a window gives its result, and when its content goes."""
+"""Triggers: when a window gives its result, and when its content is dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ W = TypeVar("W")
 
 
 def millis(span: Time | Duration | int, what: str, least: int = 1) -> int:
-    """A span in milliseconds; refuses what is too short."""
+    """Return a length of time in milliseconds; raise ProgramError, naming `what`, if it is below `least`."""
     if isinstance(span, Time):
         number = span.to_milliseconds()
     elif isinstance(span, Duration):
@@ -28,12 +28,14 @@ def millis(span: Time | Duration | int, what: str, least: int = 1) -> int:
     else:
         number = span
     if not isinstance(number, int) or number < least:
-        raise ProgramError(f"{what} must be a Time of at least {least} ms, not {span!r}.")
+        raise ProgramError(
+            f"{what} must be a Time or Duration of at least {least} ms, not {span!r}."
+        )
     return number
 
 
 class TriggerResult(Enum):
-    """(fire, purge): whether the window gives a result, and whether its content is dropped."""
+    """What happens to a window: (whether it gives a result, whether its content is dropped)."""
 
     CONTINUE = (False, False)
     FIRE_AND_PURGE = (True, True)
@@ -41,78 +43,92 @@ class TriggerResult(Enum):
     PURGE = (False, True)
 
     def is_fire(self) -> bool:
+        """Return True if the window gives a result."""
         return self.value[0]
 
     def is_purge(self) -> bool:
+        """Return True if the content of the window is dropped."""
         return self.value[1]
 
 
 class Trigger(ABC, Generic[T, W]):
-    """Decides for one key and window; what it remembers is in `ctx.get_partitioned_state`."""
+    """Decides when a window of a key fires. What it remembers is in `ctx.get_partitioned_state`."""
 
     class TriggerContext(ABC):
         """Time, timers and state of the current key and window."""
 
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """Return the processing time in milliseconds; it is the same for a whole batch."""
 
         @abstractmethod
-        def get_metric_group(self) -> MetricGroup: ...
+        def get_metric_group(self) -> MetricGroup:
+            """Return the group in which the trigger registers its metrics."""
 
         @abstractmethod
-        def get_current_watermark(self) -> int: ...
+        def get_current_watermark(self) -> int:
+            """Return the watermark, in milliseconds."""
 
         @abstractmethod
-        def register_processing_time_timer(self, time: int) -> None: ...
+        def register_processing_time_timer(self, time: int) -> None:
+            """Have `on_processing_time` called when processing time has reached `time`."""
 
         @abstractmethod
-        def register_event_time_timer(self, time: int) -> None: ...
+        def register_event_time_timer(self, time: int) -> None:
+            """Have `on_event_time` called when the watermark has reached `time`."""
 
         @abstractmethod
-        def delete_processing_time_timer(self, time: int) -> None: ...
+        def delete_processing_time_timer(self, time: int) -> None:
+            """Delete a timer; do nothing if there is none at this time."""
 
         @abstractmethod
-        def delete_event_time_timer(self, time: int) -> None: ...
+        def delete_event_time_timer(self, time: int) -> None:
+            """Delete a timer; do nothing if there is none at this time."""
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
-            """State of the current key and window."""
+            """Return state of the current key and window."""
 
     class OnMergeContext(TriggerContext):
+        """The context in which windows merge."""
+
         @abstractmethod
         def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-            """Bring the state of the windows that were merged into the one they became."""
+            """Merge the state of the windows that were merged into that of the new window."""
 
     @abstractmethod
     def on_element(
         self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
-    ) -> TriggerResult: ...
+    ) -> TriggerResult:
+        """Decide after an element has been added to the window."""
 
     @abstractmethod
     def on_processing_time(
         self, time: int, window: Window, ctx: Trigger.TriggerContext
-    ) -> TriggerResult: ...
+    ) -> TriggerResult:
+        """Decide when a processing-time timer of the trigger fires."""
 
     @abstractmethod
     def on_event_time(
         self, time: int, window: Window, ctx: Trigger.TriggerContext
-    ) -> TriggerResult: ...
+    ) -> TriggerResult:
+        """Decide when an event-time timer of the trigger fires."""
 
     def can_merge(self) -> bool:
-        """True if it may be used with windows that merge."""
+        """Return True if the trigger may be used with windows that merge."""
         return False
 
     @abstractmethod
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
-        """Several windows have become `window`."""
+        """Merge state and timers: several windows have become `window`."""
 
     @abstractmethod
     def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
-        """The window goes: drop state and timers."""
+        """Remove state and timers. Called when the window is removed."""
 
 
 class _QuietTrigger(Trigger[Any, Any]):
-    """Does nothing; subclasses do something about what concerns them."""
+    """Does nothing. Subclasses override what concerns them."""
 
     def on_element(
         self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
@@ -130,21 +146,22 @@ class _QuietTrigger(Trigger[Any, Any]):
         return TriggerResult.CONTINUE
 
     def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
-        """Nothing to merge."""
+        """Do nothing: there is nothing to merge."""
 
     def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
-        """Nothing to clear."""
+        """Do nothing: there is nothing to clear."""
 
 
 class NeverTrigger(_QuietTrigger):
-    """Never fires: the default of global windows."""
+    """Never fires; the default of global windows."""
 
 
 class EventTimeTrigger(_QuietTrigger):
-    """Fires when the watermark passes the end of the window, and at once for elements after that."""
+    """Fires when the watermark passes the end of the window, and at once for each element after that."""
 
     @staticmethod
     def create() -> EventTimeTrigger:
+        """Return the trigger."""
         return EventTimeTrigger()
 
     def on_element(
@@ -176,6 +193,7 @@ class ProcessingTimeTrigger(_QuietTrigger):
 
     @staticmethod
     def create() -> ProcessingTimeTrigger:
+        """Return the trigger."""
         return ProcessingTimeTrigger()
 
     def on_element(
@@ -209,13 +227,14 @@ _NEXT_FIRE = ReducingStateDescriptor("fire-time", _Earlier(), Types.LONG())
 
 
 class ContinuousEventTimeTrigger(_QuietTrigger):
-    """Fires again and again, whenever the watermark has passed a multiple of the interval."""
+    """Fires whenever the watermark passes a multiple of the interval, and at the end of the window."""
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
 
     @staticmethod
     def of(interval: Time) -> ContinuousEventTimeTrigger:
+        """Return a trigger with this interval."""
         return ContinuousEventTimeTrigger(millis(interval, "The interval of the trigger"))
 
     def on_element(
@@ -265,13 +284,14 @@ class ContinuousEventTimeTrigger(_QuietTrigger):
 
 
 class ContinuousProcessingTimeTrigger(_QuietTrigger):
-    """Fires again and again, whenever processing time has passed a multiple of the interval."""
+    """Fires whenever processing time passes a multiple of the interval."""
 
     def __init__(self, interval: int) -> None:
         self.interval = interval
 
     @staticmethod
     def of(interval: Time) -> ContinuousProcessingTimeTrigger:
+        """Return a trigger with this interval."""
         return ContinuousProcessingTimeTrigger(millis(interval, "The interval of the trigger"))
 
     def on_element(
@@ -323,13 +343,15 @@ _COUNT = ReducingStateDescriptor("count", _Sum(), Types.LONG())
 
 
 class CountTrigger(_QuietTrigger):
-    """Fires whenever so many elements have come; the content stays (see PurgingTrigger)."""
+    """Fires whenever a number of elements has come. The content stays (see PurgingTrigger)."""
 
     def __init__(self, window_size: int) -> None:
         self.window_size = window_size
 
     @staticmethod
     def of(window_size: int) -> CountTrigger:
+        """Return a trigger that fires after every `window_size` elements; raise ProgramError if that is
+        below 1."""
         if not isinstance(window_size, int) or window_size < 1:
             raise ProgramError(f"CountTrigger needs a count of at least 1, not {window_size!r}.")
         return CountTrigger(window_size)
@@ -355,13 +377,14 @@ class CountTrigger(_QuietTrigger):
 
 
 class PurgingTrigger(Trigger[Any, Any]):
-    """Drops the content whenever the trigger in it fires."""
+    """Drops the content of the window whenever the nested trigger fires."""
 
     def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
         self.nested_trigger = nested_trigger
 
     @staticmethod
     def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+        """Return a trigger around another one."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(
@@ -394,8 +417,7 @@ def _purging(result: TriggerResult) -> TriggerResult:
 
 
 class DeltaTrigger(_QuietTrigger):
-    """Beyond PyFlink: fires when an element differs from the one that fired last by more than a
-    threshold."""
+    """Fires when an element differs from the one that fired last by more than a threshold. Beyond PyFlink."""
 
     def __init__(
         self,
@@ -413,6 +435,7 @@ class DeltaTrigger(_QuietTrigger):
         delta_function: Callable[[Any, Any], float],
         element_type: TypeInformation | Any = None,
     ) -> DeltaTrigger:
+        """Return a trigger; `delta_function(last, element)` computes the difference."""
         return DeltaTrigger(threshold, delta_function, element_type or Types.PICKLED_BYTE_ARRAY())
 
     def on_element(

@@ -1,4 +1,4 @@
-"""Windows: which stretch of a stream an element belongs to."""
+"""Windows: the part of a stream that elements are grouped into."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class Window(ABC):
-    """A user's own window must be immutable, hashable and picklable."""
+    """Base class of windows. A window class of your own must be immutable, hashable and picklable."""
 
     @abstractmethod
     def max_timestamp(self) -> int:
-        """The largest timestamp that is still in the window."""
+        """Return the largest timestamp that still belongs to the window."""
 
 
 class TimeWindow(Window):
-    """From `start` (included) to `end` (not included)."""
+    """The time from `start` (inclusive) to `end` (exclusive), in milliseconds."""
 
     __slots__ = ("end", "start")
 
@@ -34,21 +34,23 @@ class TimeWindow(Window):
         return self.end - 1
 
     def intersects(self, other: TimeWindow) -> bool:
-        """True also if they only touch."""
+        """Return True if the windows overlap or touch."""
         return self.start <= other.end and self.end >= other.start
 
     def cover(self, other: TimeWindow) -> TimeWindow:
+        """Return the smallest window that contains both."""
         return TimeWindow(min(self.start, other.start), max(self.end, other.end))
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
+        """Return the start of the window of this size that contains the timestamp."""
         return timestamp - (timestamp - offset) % window_size
 
     @staticmethod
     def merge_windows(
         windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback
     ) -> None:
-        """Tell the callback which windows overlap or touch, and what covers them."""
+        """Tell the callback which windows overlap or touch, and which window covers them."""
         groups: list[tuple[TimeWindow, list[TimeWindow]]] = []
         for window in sorted(windows):
             if groups and groups[-1][0].intersects(window):
@@ -77,7 +79,7 @@ class TimeWindow(Window):
 
 
 class CountWindow(Window):
-    """The n-th window of a key."""
+    """The n-th window of a key; `id` counts from 0."""
 
     __slots__ = ("id",)
 
@@ -104,12 +106,13 @@ class CountWindow(Window):
 
 
 class GlobalWindow(Window):
-    """Everything of a key."""
+    """The only window of a key."""
 
     __slots__ = ()
 
     @staticmethod
     def get() -> GlobalWindow:
+        """Return the window; it is always the same object."""
         return _GLOBAL
 
     def max_timestamp(self) -> int:
@@ -135,27 +138,37 @@ _GLOBAL = GlobalWindow()
 
 
 class TimeWindowSerializer:
-    """For assigners that name a serializer, as PyFlink's do. Millpond writes windows by itself."""
+    """A serializer for assigners that name one, as PyFlink's do. Millpond itself does not use it."""
 
     def serialize(self, element: TimeWindow, stream: BinaryIO) -> None:
+        """Write a window to a stream, as two big-endian longs."""
         stream.write(struct.pack(">qq", element.start, element.end))
 
     def deserialize(self, stream: BinaryIO) -> TimeWindow:
+        """Read a window from a stream."""
         return TimeWindow(*struct.unpack(">qq", stream.read(16)))
 
 
 class CountWindowSerializer:
+    """A serializer for assigners that name one, as PyFlink's do. Millpond itself does not use it."""
+
     def serialize(self, element: CountWindow, stream: BinaryIO) -> None:
+        """Write a window to a stream, as a big-endian long."""
         stream.write(struct.pack(">q", element.id))
 
     def deserialize(self, stream: BinaryIO) -> CountWindow:
+        """Read a window from a stream."""
         return CountWindow(*struct.unpack(">q", stream.read(8)))
 
 
 class GlobalWindowSerializer:
+    """A serializer for assigners that name one, as PyFlink's do. Millpond itself does not use it."""
+
     def serialize(self, element: GlobalWindow, stream: BinaryIO) -> None:
+        """Write a window to a stream, as one byte."""
         stream.write(b"\0")
 
     def deserialize(self, stream: BinaryIO) -> GlobalWindow:
+        """Read a window from a stream."""
         stream.read(1)
         return GlobalWindow.get()
