@@ -10,13 +10,13 @@ import pytest
 from millpond.common import Duration, JobStatus, WatermarkGenerator, WatermarkStrategy
 from millpond.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
-from millpond.driver.batch_plan import BatchPlan
-from millpond.driver.checkpoint_history import CheckpointRecord
 from millpond.driver.coordinator import Coordinator
-from millpond.driver.epoch_record import EpochRecord
+from millpond.driver.epochs.batch_plan import BatchPlan
+from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planning import plan_job
+from millpond.driver.reporting.checkpoint_history import CheckpointRecord
 from millpond.engine.exchange.batch import LanePlan
 from millpond.errors import CheckpointInUseError, CorruptDataError, JobCancelledError
 from millpond.executors.direct.executor import DirectExecutors

@@ -24,7 +24,7 @@ from millpond.driver import running_job
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.output import OutputDelivery
-from millpond.driver.report import flat_metrics, shown_settings
+from millpond.driver.reporting.report import flat_metrics, shown_settings
 from millpond.driver.running_job import RunningJob
 from millpond.errors import ProgramError
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment

@@ -26,8 +26,8 @@ from millpond.datastream.state import (
 )
 from millpond.datastream.stream_graph import SinkKind
 from millpond.datastream.window import TumblingEventTimeWindows
-from millpond.driver.batch_plan import BatchPlan
 from millpond.driver.coordinator import Coordinator
+from millpond.driver.epochs.batch_plan import BatchPlan
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.planning import plan_job
 from millpond.driver.savepoint_requests import SavepointRequests, request_by_file, withdraw

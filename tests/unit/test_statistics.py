@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millpond.datastream import StreamExecutionEnvironment  # noqa: F401 (first: plan needs it)
-from millpond.driver.statistics import JobStatistics, VertexView
+from millpond.driver.reporting.statistics import JobStatistics, VertexView
 from millpond.engine.exchange.reports import WorkCounts
 from millpond.plan.vertices import Vertex
 from millpond.testing import ManualClock

@@ -52,7 +52,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _of_folder(job: str, checkpoint_dir: str | None) -> list[dict[str, Any]]:
-    from millpond.driver.epoch_record import EpochRecord
+    from millpond.driver.epochs.epoch_record import EpochRecord
 
     folder = find_job(job, checkpoint_dir)
     paths = sorted((folder / "epochs").glob("*.epoch"), key=lambda path: int(path.stem))

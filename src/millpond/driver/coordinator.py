@@ -14,16 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from millpond.driver.attempt_phase import AttemptPhase, JobEnd, check_transition
-from millpond.driver.batch_plan import BatchPlan
-from millpond.driver.batch_report import BatchReport
 from millpond.driver.clocks import Clocks
-from millpond.driver.epoch_log import EpochLog
-from millpond.driver.epoch_record import EpochRecord
+from millpond.driver.epochs.batch_plan import BatchPlan
+from millpond.driver.epochs.batch_report import BatchReport
+from millpond.driver.epochs.epoch_log import EpochLog
+from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
-from millpond.driver.job_record import JobRecord
 from millpond.driver.job_state import JobState
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planner import BatchPlanner
+from millpond.driver.reporting.job_record import JobRecord
 from millpond.driver.savepoint_requests import SavepointRequest
 from millpond.driver.savepoints import Savepoints
 from millpond.driver.sources import Sources

@@ -32,8 +32,8 @@ from millpond.common.file_lock import is_held, try_lock
 from millpond.common.paths import local_folder
 from millpond.core import codec
 from millpond.core.codec import BlobKind
-from millpond.driver.batch_plan import BatchPlan
-from millpond.driver.epoch_record import EpochRecord
+from millpond.driver.epochs.batch_plan import BatchPlan
+from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.engine.exchange.batch import LanePlan
 from millpond.errors import (
     CheckpointInUseError,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from millpond.driver.alignment import Alignment
 from millpond.driver.batch_size import sizer_of
 from millpond.driver.clocks import Clocks
+from millpond.driver.reporting.statistics import JobStatistics
 from millpond.driver.savepoint_requests import SavepointRequest, SavepointRequests
 from millpond.driver.sources import Ended, Reads, Sources
-from millpond.driver.statistics import JobStatistics
 from millpond.engine.exchange.batch import LanePlan, SplitPlan
 from millpond.errors import JobCancelledError
 from millpond.plan.physical import JobPlan

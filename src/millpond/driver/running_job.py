@@ -18,10 +18,10 @@ from millpond.common.job import (
     JobStatus,
 )
 from millpond.core.key_groups import default_max_parallelism
-from millpond.driver.checkpoint_history import CheckpointHistory
-from millpond.driver.job_life import JobLife
-from millpond.driver.job_record import JobRecord
-from millpond.driver.report import JobFacts, build_report
+from millpond.driver.reporting.checkpoint_history import CheckpointHistory
+from millpond.driver.reporting.job_life import JobLife
+from millpond.driver.reporting.job_record import JobRecord
+from millpond.driver.reporting.report import JobFacts, build_report
 from millpond.driver.savepoints import Savepoints
 from millpond.errors import (
     CheckpointError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from millpond.driver.epoch_record import EpochRecord
+from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.errors import IncompatibleCheckpointError
 from millpond.plan.physical import JobPlan

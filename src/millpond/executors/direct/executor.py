@@ -14,10 +14,10 @@ from typing import Any
 import cloudpickle
 
 from millpond.common.job import JobStatus
-from millpond.driver.checkpoint_history import CheckpointHistory
 from millpond.driver.coordinator import Coordinator
-from millpond.driver.job_record import JobRecord
 from millpond.driver.output import OutputDelivery
+from millpond.driver.reporting.checkpoint_history import CheckpointHistory
+from millpond.driver.reporting.job_record import JobRecord
 from millpond.driver.savepoints import Savepoints
 from millpond.engine.exchange.batch import LanePlan
 from millpond.engine.exchange.frames import SINK_LEVEL, Row, rows_of_level

@@ -28,11 +28,11 @@ from millpond.common.configuration import Configuration
 from millpond.common.job import JobStatus
 from millpond.core import fault_points
 from millpond.driver.attempt_phase import JobEnd
-from millpond.driver.checkpoint_history import CheckpointHistory
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.job_folder import JobFolder
-from millpond.driver.job_record import JobRecord
 from millpond.driver.output import OutputDelivery
+from millpond.driver.reporting.checkpoint_history import CheckpointHistory
+from millpond.driver.reporting.job_record import JobRecord
 from millpond.driver.savepoints import Savepoints
 from millpond.driver.type_registry import stored_types
 from millpond.engine.exchange.frames import SINK_LEVEL, Row

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from millpond.driver.checkpoint_history import CheckpointHistory
-from millpond.driver.statistics import JobStatistics
+from millpond.driver.reporting.checkpoint_history import CheckpointHistory
+from millpond.driver.reporting.statistics import JobStatistics
 from millpond.plan.physical import JobPlan
 from millpond.plan.vertices import vertices_of
 from millpond.queryable.desk import KnownStates

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.common.job import JobStatus
-from millpond.driver.checkpoint_history import CheckpointHistory
-from millpond.driver.job_life import JobLife
-from millpond.driver.job_record import JobRecord
-from millpond.driver.statistics import Counts, Ratios, SubtaskView, VertexView, View
+from millpond.driver.reporting.checkpoint_history import CheckpointHistory
+from millpond.driver.reporting.job_life import JobLife
+from millpond.driver.reporting.job_record import JobRecord
+from millpond.driver.reporting.statistics import Counts, Ratios, SubtaskView, VertexView, View
 from millpond.plan.physical import JobPlan
 from millpond.plan.vertices import Vertex, operator_id
 from millpond.queryable.desk import states_of

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from millpond.driver.fading import FadingGroups, FadingKeys
+from millpond.driver.reporting.fading import FadingGroups, FadingKeys
 from millpond.engine.exchange.reports import WorkCounts
 from millpond.plan.vertices import Vertex
 

@@ -6,8 +6,8 @@ executor) they live as long as the process, and a batch is never planned twice.
 
 from __future__ import annotations
 
-from millpond.driver.batch_plan import BatchPlan
-from millpond.driver.epoch_record import EpochRecord
+from millpond.driver.epochs.batch_plan import BatchPlan
+from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.engine.exchange.batch import LanePlan
 from millpond.engine.exchange.controls import Start
