@@ -56,7 +56,7 @@ def test_hung_slot_is_replaced(tmp_path: Path, undisturbed: dict[str, list[str]]
         tmp_path,
         kill_at=400 * 100,
         kill_signal=signal.SIGSTOP,
-        configuration={"millpond.slot.hang-timeout-s": 3},
+        configuration={"millpond.slot.hang-timeout-s": 15},
     )
     assert run.finish() == 0, run.output
     assert (tmp_path / "marks" / "killed-in-task").exists()

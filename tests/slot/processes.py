@@ -31,7 +31,15 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], bool], complaint: str, timeout_s: float = 30.0) -> None:
+def is_stopped(pid: int) -> bool:
+    """True after SIGSTOP: it will never answer."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], complaint: str, timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, complaint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import stat
@@ -35,6 +36,7 @@ from millpond.executors.slot.protocol import (
     MAGIC,
     Connection,
     MessageKind,
+    peer_of,
     private_folder,
 )
 from millpond.executors.slot.relay import Relay
@@ -42,9 +44,12 @@ from millpond.executors.slot.settings import SlotSettings, remove_slot_files
 from millpond.plan.physical import JobPlan
 from millpond.state.change_log import MemoryLogStore
 from millpond.testing import direct_environment
-from tests.slot.processes import is_running, slots_of, wait_until
+from tests.slot.processes import is_running, is_stopped, slots_of, wait_until
 
 pytestmark = pytest.mark.slot
+HANG_TIMEOUT_S = (
+    120.0  # no machine is so slow; tests of hung slots do not wait for it (`no_wait_for_the_hung`)
+)
 
 
 class Count(KeyedProcessFunction):
@@ -94,7 +99,7 @@ class Job:
         self.folder = folder
         (folder / "run").write_text("1 running")
         self.settings = SlotSettings(
-            f"job in {folder}", "run-1", 1, str(folder / "run"), 1, 0, 20.0, 60.0
+            f"job in {folder}", "run-1", 1, str(folder / "run"), 1, 0, HANG_TIMEOUT_S, 60.0
         )
         self.stores: dict[int, MemoryLogStore] = {}
         self.attempt = 0
@@ -150,6 +155,29 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     (tmp_path / "run").write_text("1 ended")
     wait_until(lambda: not slots_of(tmp_path), "slots outlive their job")
     wait_until(lambda: not os.path.exists(job.settings.folder), "slots leave files behind")
+
+
+@pytest.fixture
+def no_wait_for_the_hung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relays wait only a moment for a slot that is stopped, since it will never answer, and as long as ever
+    for one that is merely slow."""
+    receive = Connection.receive
+
+    def receive_unless_stopped(connection: Connection) -> tuple[MessageKind, Any]:
+        pid = peer_of(connection.socket)[0]
+        has_come = lambda: bool(select.select([connection.socket], [], [], 0)[0])  # noqa: E731
+        wait_until(lambda: has_come() or is_stopped(pid), "the slot is silent", HANG_TIMEOUT_S)
+        if not has_come():
+            connection.socket.settimeout(0.01)
+        return receive(connection)
+
+    monkeypatch.setattr(Connection, "receive", receive_unless_stopped)
+
+
+@pytest.fixture
+def exits_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a slot that has closed its connection takes to end."""
+    monkeypatch.setattr(relay_module, "_EXIT_TIMEOUT_S", 120.0)
 
 
 def pid_of(job: Job) -> int:
@@ -213,6 +241,7 @@ def test_a_large_snapshot_goes_to_the_log_piece_by_piece(job: Job) -> None:
     assert job.run(job.relay(), ["keep-10"]) == [("keep-10", 2)]
 
 
+@pytest.mark.usefixtures("exits_are_awaited")
 def test_killed_slot_is_replaced_and_reads_its_state_from_the_log(job: Job) -> None:
     relay = job.relay()
     job.run(relay, ["a", "b"])
@@ -224,6 +253,7 @@ def test_killed_slot_is_replaced_and_reads_its_state_from_the_log(job: Job) -> N
     assert pid_of(job) != before
 
 
+@pytest.mark.usefixtures("exits_are_awaited")
 def test_crash_output_reaches_the_error(job: Job) -> None:
     with pytest.raises(SlotError, match="killed by signal 6") as error:
         job.run(job.relay(), ["crash"])
@@ -241,22 +271,27 @@ def test_failing_function_names_operator_and_record_and_the_slot_lives_on(job: J
     assert job.run(relay, ["a"]) == [("a", 2)]
 
 
+@pytest.mark.usefixtures("no_wait_for_the_hung")
 def test_hung_slot_is_killed_and_replaced(job: Job) -> None:
     relay = job.relay()
     job.run(relay, ["a"])
-    relay.close()
-    relay = job.relay(hang_timeout_s=2.0)
-    with pytest.raises(SlotError, match="gave no sign of life for 2 s and was killed"):
+    hung = pid_of(job)
+    with pytest.raises(SlotError, match="gave no sign of life for 120 s and was killed"):
         job.run(relay, ["stop"])
     assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    assert pid_of(job) != hung
 
 
+@pytest.mark.usefixtures("no_wait_for_the_hung")
 def test_slot_that_hangs_between_batches_is_replaced(job: Job) -> None:
     relay = job.relay()
     job.run(relay, ["a"])
     relay.close()
-    os.kill(pid_of(job), signal.SIGSTOP)
-    assert job.run(job.relay(hang_timeout_s=5.0), ["a"]) == [("a", 2)]
+    hung = pid_of(job)
+    os.kill(hung, signal.SIGSTOP)
+    wait_until(lambda: is_stopped(hung), "the slot goes on")
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    assert pid_of(job) != hung
 
 
 def test_function_that_never_ends_does_not_keep_the_slot_of_an_ended_job(
@@ -355,13 +390,15 @@ def test_idle_slot_ends(job: Job) -> None:
 def test_slot_ends_with_its_executor(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = os.fork()
     if executor == 0:
-        time.sleep(60)
+        signal.pause()
         os._exit(0)
     monkeypatch.setattr(relay_module, "executor_pid", lambda: executor)
-    job.run(job.relay(), ["a"])
-    pid = pid_of(job)
-    os.kill(executor, signal.SIGKILL)
-    os.waitpid(executor, 0)
+    try:
+        job.run(job.relay(), ["a"])
+        pid = pid_of(job)
+    finally:
+        os.kill(executor, signal.SIGKILL)
+        os.waitpid(executor, 0)
     wait_until(lambda: not is_running(pid), "a slot outlives its executor")
 
 

@@ -36,6 +36,7 @@ from millpond.executors.slot.settings import SlotSettings, base_folder
 from millpond.state.change_log import LogStore
 
 _START_TIMEOUT_S = 60.0
+_EXIT_TIMEOUT_S = 1.0  # between the end of a slot's connection and its own, if it has ended
 _OUTPUT_SHOWN = 2000
 # No names of ours in the slot's __main__: the classes of the program's main script go there.
 _PROGRAM = "__import__('millpond.executors.slot.process', fromlist=['main']).main()"
@@ -263,7 +264,7 @@ def _exit_of(pid: int) -> str:
     for child in _children:
         if child.pid == pid:
             try:
-                code = child.wait(1)
+                code = child.wait(_EXIT_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 return ""
             return (

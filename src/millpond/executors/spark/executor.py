@@ -277,9 +277,8 @@ class SparkExecutor:
             f"{death}. A job with a restart strategy (restart-strategy.type) goes on from its newest "
             "checkpoint in a new one. If it was short of memory: spark.driver.memory."
         )
-        if not isinstance(
-            self._failure, (MillpondError, _Ended)
-        ):  # then it is what the death has caused
+        # Any other failure is what a call met when the process died.
+        if not isinstance(self._failure, (MillpondError, _Ended)):
             self._failure = lost
             _log.error("Job '%s': %s", self._plan.name, lost)
         self.coordinator.cancel()  # whatever it waits for
