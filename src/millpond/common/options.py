@@ -89,6 +89,11 @@ MASTER_UI = Option(
     None,
     "address of a standalone Spark master's page, http://HOST:PORT: the dispatcher counts slots there",
 )
+MASTER_UI_KEY_FILE = Option(
+    "millpond.cluster.master-ui-key-file",
+    None,
+    "file with the key of Spark's JWSFilter (its secretKey), if the standalone master's page has that filter",
+)
 JOB_ID = Option(
     "millpond.job-id",
     None,
