@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from millpond.cli.cluster_file import (
     ClusterProcess,
@@ -25,6 +25,9 @@ from millpond.cli.connection import Target
 from millpond.cli.processes import identify
 from millpond.cli.progress import Progress
 from millpond.errors import ClusterError, DispatcherError, DispatcherUnreachableError
+
+if TYPE_CHECKING:
+    from millpond.executors.spark.master_page import MasterPage
 
 _POLL_S = 0.1
 _GRACE_S = 10.0
@@ -47,7 +50,7 @@ class ClusterStarter:
         self._progress = Progress()
         self._environment = {**os.environ, **_absolute_path(), "PYTHONUNBUFFERED": "1"}
         self._spark_environment: dict[str, str] = {}
-        self.master_page = ""
+        self.master_page: MasterPage | None = None
         self._started: dict[int, subprocess.Popen[bytes]] = {}
         record.created = time.time_ns() // 1_000_000
         make_private(folder / "logs")
@@ -56,18 +59,20 @@ class ClusterStarter:
     def start_master(self, port: int, page_port: int) -> str:
         """The master's URL, when it answers."""
         from millpond.executors.spark import daemons
+        from millpond.executors.spark.master_page import MasterPage
 
         make_private(self._folder / "spark")
         settings = make_private(self._folder / "spark" / "conf")
         scratch = make_private(self._folder / "spark" / "scratch")
-        daemons.write_settings(settings)
+        daemons.write_settings(settings, self._host)
         daemon = daemons.daemon_environment(self._host, settings, scratch)
         self._spark_environment = {**daemon, **_absolute_path()}
         self._environment["SPARK_CONF_DIR"] = str(settings)  # jobs need the secret, too
-        self.master_page = f"http://{_in_url(self._host)}:{page_port}"
+        address = f"http://{_in_url(self._host)}:{page_port}"
+        self.master_page = MasterPage(address, settings / daemons.PAGE_KEY_FILE)
         command = daemons.master_command(self._host, port, page_port)
         master = self._spawn("master", 1, command, self._spark_environment)
-        master.address = self._wait(master, lambda: daemons.master_state(self.master_page)).url
+        master.address = self._wait(master, self.master_page.state).url
         self.record.master = master.address
         write_private(settings / _PORT_FILE, f"{port}\n")
         return master.address
@@ -102,9 +107,8 @@ class ClusterStarter:
         write_cluster(self._folder, self.record)
 
     def _has_workers(self, expected: int) -> bool:
-        from millpond.executors.spark import daemons
-
-        state = daemons.master_state(self.master_page)
+        assert self.master_page is not None
+        state = self.master_page.state()
         return state is not None and state.workers >= expected
 
     def _wait_for_dispatcher(self, process: ClusterProcess) -> None:

@@ -28,7 +28,8 @@ DISPATCHER = (sys.executable, "-m", "millpond.dispatcher")
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MASTER_PORT = 7077
 _PAGE_PORT = 8080
-_PAGE_KEY = "millpond.cluster.master-ui"  # see common/options.py
+_PAGE_SETTING = "millpond.cluster.master-ui"  # see common/options.py
+_PAGE_KEY_SETTING = "millpond.cluster.master-ui-key-file"
 
 
 def add_commands(commands: Any) -> None:
@@ -132,8 +133,9 @@ def start_cluster(
             for number in range(1, parsed.dispatchers + 1):
                 port = parsed.port + number - 1 if parsed.port else 0
                 arguments = _dispatcher_arguments(parsed, port, starter.record.storage, master)
-                if starter.master_page:
-                    arguments += ["-D", f"{_PAGE_KEY}={starter.master_page}"]
+                if (page := starter.master_page) is not None:
+                    arguments += ["-D", f"{_PAGE_SETTING}={page.address}"]
+                    arguments += ["-D", f"{_PAGE_KEY_SETTING}={page.key_file}"]
                 starter.start_dispatcher(number, [*dispatcher, *arguments])
             starter.wait_for_all()
         return starter.record

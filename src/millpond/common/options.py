@@ -102,6 +102,11 @@ MASTER_UI = Option(
     "address of a standalone Spark master's web page, http://HOST:PORT, from which the dispatcher "
     "reads the number of slots",
 )
+MASTER_UI_KEY_FILE = Option(
+    "millpond.cluster.master-ui-key-file",
+    None,
+    "file with the key of Spark's JWSFilter (its secretKey), if the standalone master's page has that filter",
+)
 JOB_ID = Option(
     "millpond.job-id",
     None,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import urllib.request
 from typing import Any
+
+from millpond.executors.spark.master_page import MasterPage
 
 _KEPT_S = 2.0
 
 
 class Resources:
-    """`master_ui`: address of the standalone master's page, which tells of its workers, if there is one."""
+    """`page`: the standalone master's, which tells of its workers, if there is one."""
 
-    def __init__(self, master: str | None, master_ui: str | None = None) -> None:
+    def __init__(self, master: str | None, page: MasterPage | None = None) -> None:
         self._master = master or "local[*]"
-        self._master_ui = master_ui
+        self._page = page
         self._asked_s = -_KEPT_S
         self._cores = 0
 
@@ -26,19 +26,15 @@ class Resources:
         used = sum(report["parallelism"] for report in running)
         if self._master.startswith("local"):
             total = os.cpu_count() or 1
-        elif self._master_ui is not None:
-            total = self._cluster_cores()
+        elif self._page is not None:
+            total = self._cluster_cores(self._page)
         else:
             total = sum(own["slots"] for report in running for own in report["executors"])
         return total, max(0, total - used)
 
-    def _cluster_cores(self) -> int:
+    def _cluster_cores(self, page: MasterPage) -> int:
         if time.monotonic() - self._asked_s > _KEPT_S:
             self._asked_s = time.monotonic()
-            try:
-                with urllib.request.urlopen(f"{self._master_ui}/json/", timeout=2) as answer:
-                    workers = json.load(answer)["workers"]
-                self._cores = sum(own["cores"] for own in workers if own["state"] == "ALIVE")
-            except (OSError, ValueError, KeyError):
-                self._cores = 0  # a master that is away has no slots to give
+            state = page.state()
+            self._cores = 0 if state is None else state.cores  # one that is away has none to give
         return self._cores

@@ -26,6 +26,7 @@ from millpond.dispatcher.service import Dispatcher
 from millpond.dispatcher.storage import Storage
 from millpond.dispatcher.supervisor import Supervisor
 from millpond.errors import MillpondError, SetupError
+from millpond.executors.spark.master_page import MasterPage
 
 DEFAULT_PORT = 8081
 _log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class DispatcherServer:
                 "--token-file names a file with one.",
                 settings.host,
             )
-        resources = Resources(settings.master, settings.settings.get(options.MASTER_UI.key))
+        resources = Resources(settings.master, _master_page(settings.settings))
         app = make_app(self.dispatcher, security, resources, self.shut_down)
         config = uvicorn.Config(
             app,
@@ -140,6 +141,12 @@ def _leadership(settings: DispatcherSettings, storage: Storage) -> Leadership:
     if settings.cluster_id is not None:
         asked[HA_CLUSTER_ID.key] = settings.cluster_id
     return open_leadership(Configuration.from_dict(asked), storage.root)
+
+
+def _master_page(settings: dict[str, str]) -> MasterPage | None:
+    address = settings.get(options.MASTER_UI.key)
+    key_file = settings.get(options.MASTER_UI_KEY_FILE.key)
+    return None if address is None else MasterPage(address, Path(key_file) if key_file else None)
 
 
 def _for_jobs(settings: DispatcherSettings) -> dict[str, str]:

@@ -1,29 +1,20 @@
-"""Spark's own daemons of a standalone cluster: how they are started, and what they tell about themselves."""
+"""Spark's own daemons of a standalone cluster: how they are started, and with which settings."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
 import sys
-import urllib.error
-import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 
+from millpond.executors.spark import master_page
 from millpond.executors.spark.java import find_java
+from millpond.executors.spark.local_sockets import socket_settings
 
+PAGE_KEY_FILE = "page-key"  # beside the settings
 _DEPLOY = "org.apache.spark.deploy"
-_ANSWER_S = 2.0
-
-
-@dataclass(frozen=True)
-class MasterState:
-    """What a master's page says."""
-
-    url: str
-    workers: int  # that are alive
+_LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def master_command(host: str, port: int, page_port: int) -> list[str]:
@@ -59,14 +50,15 @@ def daemon_environment(host: str, settings: Path, scratch: Path) -> dict[str, st
     }
 
 
-def write_settings(folder: Path) -> None:
-    """Settings of all daemons and drivers of a cluster: those that $SPARK_CONF_DIR has, and a secret. Without
-    it everybody who can reach the master could have programs run as this user. A secret that is there stays:
-    jobs may have it."""
+def write_settings(folder: Path, host: str) -> None:
+    """Settings of all daemons and drivers of a cluster: those that $SPARK_CONF_DIR has, and what keeps others
+    out. Without the secret everybody who can reach the master could have programs run as this user. A secret
+    that is there stays: jobs may have it."""
     secret = folder / "secret"
     if not secret.exists():
         with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
+    master_page.make_key(folder / PAGE_KEY_FILE)
     given = os.environ.get("SPARK_CONF_DIR")
     known = ""
     if given and Path(given).is_dir() and Path(given) != folder:
@@ -75,26 +67,22 @@ def write_settings(folder: Path) -> None:
                 shutil.copy(own, folder / own.name)
         defaults = Path(given) / "spark-defaults.conf"
         known = defaults.read_text() if defaults.exists() else ""
+    settings = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secret.read_text(),
+        # Its submission server knows no secret: it would run the programs of everybody who reaches it.
+        "spark.master.rest.enabled": "false",
+        **master_page.filter_settings((folder / PAGE_KEY_FILE).read_text()),
+        **socket_settings(),
+    }
+    if host in _LOOPBACK:
+        # A driver would listen on the machine's address in the network.
+        settings |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
     aside = folder / ".spark-defaults.conf"
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(
-            f"{known}\nspark.authenticate true\nspark.authenticate.secret {secret.read_text()}\n"
-        )
+        file.write(f"{known}\n")
+        file.writelines(f"{key} {value}\n" for key, value in settings.items())
     os.replace(aside, folder / "spark-defaults.conf")
-
-
-def master_state(page: str) -> MasterState | None:
-    """None if it does not answer yet, or is not ready."""
-    try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{page}/json/", timeout=_ANSWER_S) as answer:
-            content = json.load(answer)
-        if content["status"] != "ALIVE":
-            return None
-        alive = [worker for worker in content["workers"] if worker["state"] == "ALIVE"]
-        return MasterState(str(content["url"]), len(alive))
-    except (OSError, urllib.error.URLError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _spark_class() -> str:

@@ -22,6 +22,11 @@ from millpond.executors.spark import class_archive
 from millpond.executors.spark.cluster_managers import manager_settings
 from millpond.executors.spark.driver_process import DriverProcess, say_nothing_when_it_dies
 from millpond.executors.spark.java import find_java
+from millpond.executors.spark.local_sockets import (
+    guard_callbacks,
+    remove_socket_at_exit,
+    socket_settings,
+)
 from millpond.executors.spark.worker_python import worker_python
 
 MIN_SPARK = (4, 3, 0)
@@ -211,6 +216,11 @@ def _start_session(configuration: Configuration, cores: int | None) -> Any:
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
         options_ = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
         conf.setIfMissing("spark.driver.extraJavaOptions", options_.strip())
+        conf.setIfMissing(
+            "spark.authenticate", "true"
+        )  # its ports are open to all users of the machine
+        for key, value in socket_settings().items():
+            conf.setIfMissing(key, value)
         _let_workers_import_what_the_program_can()
     else:
         conf.setIfMissing("spark.driver.extraJavaOptions", "-Xss4m")
@@ -236,6 +246,8 @@ def _start_session(configuration: Configuration, cores: int | None) -> Any:
         context = SparkContext(conf=conf)
     else:
         context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
+    guard_callbacks(context._gateway)
+    remove_socket_at_exit(context)
     _silence(context)
     if master is not None and not master.startswith("local"):
         _ship_package(context)
