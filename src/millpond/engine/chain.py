@@ -30,7 +30,7 @@ from millpond.engine.operators.sink import SinkFunctionOperator
 from millpond.engine.time.watermark_operator import WatermarkOperator
 from millpond.engine.windows.choice import window_operator
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
-from millpond.state.handle_kinds import map_handle
+from millpond.state.handle_kinds import family_of
 
 _OPERATORS: dict[OperatorKind, Callable[..., Operator]] = {
     **OPERATORS,
@@ -59,7 +59,7 @@ class OperatorChain:
         self.subtask = subtask
         self.clock = TaskClock()
         if backend is not None:
-            self.clock.map_handle = map_handle(backend)
+            self.clock.backend_family = family_of(backend)
             self.clock.keeps_order = backend.in_memory
         self.metrics = TaskMetrics()
         self.router = router

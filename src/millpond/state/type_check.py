@@ -8,15 +8,15 @@ of functions without keys.
 from __future__ import annotations
 
 from millpond.datastream.state import StateDescriptor
-from millpond.state.key_group_state import (
+from millpond.state.kinds.registry import kind_text, stored_kind
+from millpond.state.types.declared import (
     CANNOT_CONVERT,
-    TTL_MARK,
-    Schemas,
     another_kind,
     cannot_convert,
     converters,
     declared_schemas,
 )
+from millpond.state.types.schemas import Schemas
 
 Form = tuple[str, Schemas]
 StoredTypes = dict[str, dict[str, list[Form]]]
@@ -27,7 +27,7 @@ Declared = list[tuple[str, StateDescriptor]]
 
 def declared_types(declared: Declared) -> dict[str, list[Form]]:
     return {
-        name: [(descriptor.kind.value, declared_schemas(descriptor))]
+        name: [(kind_text(descriptor.kind, False), declared_schemas(descriptor))]
         for name, descriptor in declared
     }
 
@@ -35,10 +35,10 @@ def declared_types(declared: Declared) -> dict[str, list[Form]]:
 def check_types(where: str, declared: Declared, stored: dict[str, list[Form]]) -> None:
     """Raise if a declared state cannot read what is stored under its name. `where` names the operator."""
     for name, descriptor in declared:
-        for kind_text, known in stored.get(name, ()):
-            kind = kind_text.removesuffix(TTL_MARK)
-            if kind != descriptor.kind.value:
-                raise another_kind(where, name, kind, descriptor.kind.value)
+        for text, known in stored.get(name, ()):
+            spec, _ = stored_kind(text, where)
+            if spec.kind is not descriptor.kind:
+                raise another_kind(where, name, spec.kind.value, descriptor.kind.value)
             if known and known != declared_schemas(descriptor):
                 try:
                     converters(known, descriptor)
