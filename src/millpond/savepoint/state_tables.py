@@ -2,7 +2,7 @@
 
 One table per state. Its columns are those of the state's kind (`state/kinds/`, docs/savepoint-format.md),
 with one more, `time`, if the state has a time to live. Timers are one more table: domain, time, key,
-namespace. """
+namespace."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tables: the contents of one state of one key group. The contracts that tables of every backend fulfil.
 
 Values at rest are immutable or `Frozen`. A table knows what changed since the last commit: `changes` is what
-goes into the change log, `rollback` takes it back. The change log is the same whatever the backend. """
+goes into the change log, `rollback` takes it back. The change log is the same whatever the backend."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class DataTable(StateTable):
 
         Called from another thread, for queryable state. With `committed` the table may be changed meanwhile
         by its own methods, otherwise not. The result is undefined if the table is committed, rolled back or
-        applied to meanwhile: the caller notices (`engine/state_views.py`) and asks again. """
+        applied to meanwhile: the caller notices (`engine/state_views.py`) and asks again."""
         raise NotImplementedError
 
 
