@@ -27,7 +27,7 @@ from millpond.state import change_log as changelog
 from millpond.state.backends import make_backend
 from millpond.state.change_log import CachedState, MemoryLogStore
 from millpond.state.handles import CurrentKey
-from millpond.state.key_group_state import KeyGroupState, declared_schemas
+from millpond.state.key_group_state import KeyGroupState
 from millpond.state.ordered import tables as stored_tables
 from millpond.state.ordered import timers as stored_timers
 from millpond.state.ordered.key_bytes import KeyBytes, encode_key
@@ -39,6 +39,7 @@ from millpond.state.tables import MISSING
 from millpond.state.timers import TimerQueue, Timers
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.ttl.handles import TtlMapState
+from millpond.state.types.declared import declared_schemas
 from tests.sqlite_backend import SqliteBackend
 from tests.unit.test_changelog import FATE, Model, apply
 

@@ -18,7 +18,7 @@ from millpond.engine.operators.registry import OPERATORS
 from millpond.engine.operators.user_errors import user_error
 from millpond.engine.time.watermark_operator import WatermarkOperator
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
-from millpond.state.handle_kinds import map_handle
+from millpond.state.handle_kinds import family_of
 
 
 class OperatorChain:
@@ -38,7 +38,7 @@ class OperatorChain:
         self.subtask = subtask
         self.clock = TaskClock()
         if backend is not None:
-            self.clock.map_handle = map_handle(backend)
+            self.clock.backend_family = family_of(backend)
             self.clock.keeps_order = backend.in_memory
         self.metrics = TaskMetrics()
         self.router = router

@@ -23,8 +23,9 @@ from millpond.errors import ProgramError
 from millpond.metrics.metricbase import MetricGroup
 from millpond.plan.physical import OperatorPlan
 from millpond.state.handle_kinds import make_handle
-from millpond.state.handles import CurrentKey, HashMapStateHandle, MapStateHandle
+from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
+from millpond.state.kinds.kind import BackendFamily
 
 
 class TaskClock:
@@ -41,7 +42,7 @@ class TaskClock:
         self.current = CurrentKey()
         self.state: KeyGroupState | None = None
         self.keeps_order = True  # entries of states come in the order in which they were put
-        self.map_handle: type[MapStateHandle] = HashMapStateHandle  # as the backend wants
+        self.backend_family = BackendFamily.HASH
         self.bound: list[Any] = []
         # Called for queryable states; None: nobody will ask for them.
         self.declare: Callable[[OperatorPlan, StateDescriptor], None] | None = None
@@ -213,7 +214,9 @@ class TaskRuntimeContext(RuntimeContext):
                     f"as {known[0].kind.value} and as {descriptor.kind.value}."
                 )
             return known[1]
-        handle = make_handle(descriptor, self._clock.current, self._clock, self._clock.map_handle)
+        handle = make_handle(
+            descriptor, self._clock.current, self._clock, self._clock.backend_family
+        )
         self._states[descriptor.name] = (descriptor, handle)
         if descriptor.is_queryable() and self._clock.declare is not None:
             self._clock.declare(self._operator, descriptor)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.core import codec
 from millpond.core.key_groups import key_group_of
-from millpond.datastream.state import AggregatingStateDescriptor, MapStateDescriptor, StateKind
 from millpond.engine.state_views import QueryableState, StateViews, Unreadable
 from millpond.errors import MillpondError, QueryableStateError
 from millpond.queryable.json_codec import key_from_json, value_to_json
 from millpond.queryable.protocol import MAX_KEYS, Status
 from millpond.state.key_group_state import KeyGroupState
+from millpond.state.kinds.registry import spec_of
 from millpond.state.tables import MISSING
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.types.schemas import is_pickled, schema_of
@@ -160,16 +161,19 @@ class _Reader:
         )
         key_type = declared.key_type
         self.key_schema = None if key_type is None else schema_of(key_type)
+        self._spec = spec_of(self._descriptor.kind)
+        entry_type = self._spec.entry_type(self._descriptor)
+        self._entry_schema = None if entry_type is None else schema_of(entry_type)
         self._clock = _ReadClock()
         config = self._descriptor.ttl_config
         self._expiry = None if config is None else Expiry(config, self._clock)
 
     def entry(self, data: Any) -> Any:
-        if not isinstance(self._descriptor, MapStateDescriptor):
+        if self._entry_schema is None:
             raise QueryableStateError(
                 f"it is {self._descriptor.kind.value} state, and has no entries"
             )
-        entry = key_from_json(data, schema_of(self._descriptor.key_type_info))
+        entry = key_from_json(data, self._entry_schema)
         hash(entry)
         return entry
 
@@ -194,17 +198,10 @@ class _Reader:
     def _value(self, question: _Question, content: Any) -> Any:
         if content is MISSING:
             return MISSING
-        key, kind = question.key, self._descriptor.kind
-        if kind is StateKind.LIST:
-            elements = [self._opened(key, own) for own in content]
-            return [own for own in elements if own is not MISSING] or MISSING
-        if kind is StateKind.MAP and question.entry is _WHOLE:
-            entries = {entry: self._opened(key, own) for entry, own in content.items()}
-            return {e: own for e, own in entries.items() if own is not MISSING} or MISSING
-        value = self._opened(key, content)
-        if isinstance(self._descriptor, AggregatingStateDescriptor) and value is not MISSING:
-            return self._descriptor.get_agg_function().get_result(value)
-        return value
+        opened = partial(self._opened, question.key)
+        if question.entry is not _WHOLE:
+            return opened(content)
+        return self._spec.look_up_value(self._descriptor, content, opened)
 
     def _opened(self, key: Any, value: Any) -> Any:
         """A value as functions see it; MISSING if it has expired."""
@@ -237,10 +234,8 @@ def _copied(descriptor: Any) -> Any:
 def description(declared: QueryableState) -> dict[str, Any]:
     """What others must know of a state, as JSON."""
     descriptor, key_type = declared.descriptor, declared.key_type
-    entry_schema = None
-    if isinstance(descriptor, MapStateDescriptor):
-        entry_schema = schema_of(descriptor.key_type_info)
-        entry_schema = None if is_pickled(entry_schema) else entry_schema
+    entry_type = spec_of(descriptor.kind).entry_type(descriptor)
+    entry_schema = None if entry_type is None else schema_of(entry_type)
     key_schema = None if key_type is None else schema_of(key_type)
     return {
         "operator": declared.operator.name,
@@ -249,7 +244,7 @@ def description(declared: QueryableState) -> dict[str, Any]:
         "kind": descriptor.kind.value,
         "task": declared.task,
         "key-type": None if key_schema is None or is_pickled(key_schema) else key_schema,
-        "entry-type": entry_schema,
+        "entry-type": None if entry_schema is None or is_pickled(entry_schema) else entry_schema,
         "max-parallelism": declared.max_parallelism,
         "first-number": declared.first_number,
     }

@@ -7,8 +7,7 @@ from typing import Any
 import pyarrow
 
 from millpond.core.pickling import dumps
-from millpond.savepoint.state_tables import Schemas
-from millpond.state.types.schemas import Schema, codec_of, is_pickled
+from millpond.state.types.schemas import Schema, Schemas, codec_of, is_pickled
 
 _CANNOT = (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError)
 

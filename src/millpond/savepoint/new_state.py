@@ -9,39 +9,42 @@ from typing import Any, NamedTuple
 import pyarrow
 
 from millpond.core.key_groups import key_group_of
-from millpond.datastream.state import (
-    ListStateDescriptor,
-    MapStateDescriptor,
-    StateDescriptor,
-    StateKind,
-)
+from millpond.datastream.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.errors import ProgramError, SavepointError, TypeMismatchError
 from millpond.savepoint.manifest import OperatorEntry
-from millpond.savepoint.state_tables import DOMAINS, TIMERS, TIMERS_KIND, Columns, Schemas
+from millpond.savepoint.state_tables import DOMAINS, TIMERS, TIMERS_KIND
 from millpond.state.broadcast_state import PREFIX as BROADCAST
-from millpond.state.key_group_state import TTL_MARK, declared_schemas
+from millpond.state.kinds.kind import KEY, TIME, VALUE, Columns
+from millpond.state.kinds.list import element_columns
+from millpond.state.kinds.registry import AnySpec, kind_text, spec_of
 from millpond.state.operator_lists import SPLIT, UNION, deal_out
-from millpond.state.types.schemas import PICKLE, schema_of_values
+from millpond.state.types.declared import declared_schemas
+from millpond.state.types.schemas import PICKLE, Schemas, schema_of_values
 
-Times = dict[tuple[Any, Any], int]  # (key, entry or position) -> when it was written
+Times = dict[tuple[Any, Any], int]
+"""(key, entry) -> when the entry was written, in milliseconds."""
 
 
 @dataclass(frozen=True)
 class NewState:
-    """A state that is not in the savepoint this one is made from. `groups`: by key group, or subtask."""
+    """A state with content that is not in the savepoint this one is made from."""
 
     name: str
     kind: str
+    """As `registry.kind_text` writes it."""
     schemas: Schemas
+    """The schema of each column."""
     types: Schemas
+    """What the descriptor declares."""
     groups: dict[int, Columns]
+    """Columns by key group, or by subtask of an operator without keys. Empty groups are left out."""
 
 
-class _Entry(NamedTuple):
-    """`place`: the entry of a map, the position in a list."""
+class _Row(NamedTuple):
+    """One row of a state. `entry` tells the rows of a key apart, as the state's kind says."""
 
     key: Any
-    place: Any
+    entry: Any
     value: Any
     time_ms: int | None = None
 
@@ -49,82 +52,79 @@ class _Entry(NamedTuple):
 def keyed_state(
     descriptor: StateDescriptor, content: Any, max_parallelism: int, times: Times
 ) -> NewState:
-    """`times`: of what is there already, if its entries have a time to live."""
-    if descriptor.kind is StateKind.COLUMN:
-        raise ProgramError(f"Column state '{descriptor.name}' cannot be written.")
-    entries = list(_entries(descriptor, content))
-    has_times = descriptor.ttl_config is not None and (
-        bool(times) or any(entry.time_ms is not None for entry in entries)
-    )
-    newest_ms = max(
-        [*times.values(), *(own.time_ms for own in entries if own.time_ms is not None)], default=0
-    )
-    place_name = _place_name(descriptor)
+    """Return a keyed state with this content, in the forms that `Savepoint.with_state` takes.
+
+    `times` are those of the content it replaces, if its entries have a time to live. Raises ProgramError if
+    states of this kind cannot be written.
+    """
+    spec = spec_of(descriptor.kind)
+    if not spec.can_be_written:
+        raise ProgramError(f"{spec.title} '{descriptor.name}' cannot be written.")
+    rows = list(_rows(spec, descriptor, content))
+    given_ms = [row.time_ms for row in rows if row.time_ms is not None]
+    timed = descriptor.ttl_config is not None and bool(times or given_ms)
+    newest_ms = max([*times.values(), *given_ms], default=0)
     check = _checker(descriptor)
     groups: dict[int, Columns] = {}
-    for entry in entries:
-        columns = groups.setdefault(key_group_of(entry.key, max_parallelism), {})
-        columns.setdefault("key", []).append(entry.key)
-        if place_name is not None:
-            columns.setdefault(place_name, []).append(entry.place)
-        columns.setdefault("value", []).append(check(entry.value, entry.key))
-        if has_times:
-            known_ms = times.get((entry.key, entry.place), newest_ms)
-            time_ms = known_ms if entry.time_ms is None else entry.time_ms
-            columns.setdefault("time", []).append(time_ms)
-    kind = descriptor.kind.value + (TTL_MARK if has_times else "")
+    for row in rows:
+        columns = groups.setdefault(key_group_of(row.key, max_parallelism), {})
+        _append(columns, spec, row.key, row.entry, check(row.value, row.key))
+        if timed:
+            known_ms = times.get((row.key, row.entry), newest_ms)
+            time_ms = known_ms if row.time_ms is None else row.time_ms
+            columns.setdefault(TIME, []).append(time_ms)
+    kind = kind_text(descriptor.kind, timed)
     return _new_state(descriptor.name, kind, declared_schemas(descriptor), groups)
 
 
 def times_of(descriptor: StateDescriptor, groups: Iterable[tuple[int, Columns]]) -> Times:
-    """Of a state that is there: when its entries were written, if that matters."""
-    found: Times = {}
-    name = _place_name(descriptor)
+    """Return when the entries of a stored state were written. Empty if they have no time to live."""
+    times: Times = {}
+    name = spec_of(descriptor.kind).entry_column
     for _, columns in groups:
-        if "time" in columns and (name is None or name in columns):
-            places = [None] * len(columns["key"]) if name is None else columns[name]
-            found |= zip(zip(columns["key"], places, strict=True), columns["time"], strict=True)
-    return found
+        if TIME in columns and (name is None or name in columns):
+            entries = [None] * len(columns[KEY]) if name is None else columns[name]
+            times |= zip(zip(columns[KEY], entries, strict=True), columns[TIME], strict=True)
+    return times
 
 
 def broadcast_state(
     descriptor: MapStateDescriptor, content: Mapping[Any, Any], operator: OperatorEntry
 ) -> NewState:
-    """The same for every key group, or subtask."""
+    """Return a broadcast state: every key group, or subtask, has the same content."""
+    spec = spec_of(descriptor.kind)
     check = _checker(descriptor)
     check_key = descriptor.key_type_info.check() or _same
     entries = {check_key(entry): check(value, entry) for entry, value in content.items()}
-    columns = {
-        "key": [None] * len(entries),
-        "entry": list(entries),
-        "value": list(entries.values()),
-    }
+    columns: Columns = {}
+    for entry, value in spec.entries(descriptor, entries):
+        _append(columns, spec, None, entry, value)
     count = operator.max_parallelism if operator.keyed else operator.parallelism
     groups = dict.fromkeys(range(count), columns) if entries else {}
-    return _new_state(BROADCAST + descriptor.name, "map", declared_schemas(descriptor), groups)
+    kind = kind_text(descriptor.kind, timed=False)
+    return _new_state(BROADCAST + descriptor.name, kind, declared_schemas(descriptor), groups)
 
 
 def list_state(
     descriptor: ListStateDescriptor, elements: Iterable[Any], parallelism: int, union: bool
 ) -> NewState:
-    """Dealt out to the subtasks; a union list is that of the first one."""
+    """Return a list of a function without keys, dealt out to the subtasks; a union list is all with the first
+    one."""
     if descriptor.ttl_config is not None:
         raise ProgramError(
             f"The list '{descriptor.name}' has a time to live, which only keyed state can have."
         )
     check = _checker(descriptor)
     checked = [check(element, None) for element in elements]
-    lists = [checked] if union else deal_out([checked], parallelism)
-    groups: dict[int, Columns] = {
-        subtask: {"key": [None] * len(own), "position": list(range(len(own))), "value": own}
-        for subtask, own in enumerate(lists)
-        if own
-    }
+    parts = [checked] if union else deal_out([checked], parallelism)
+    groups = {subtask: element_columns(part) for subtask, part in enumerate(parts) if part}
     name = (UNION if union else SPLIT) + descriptor.name
-    return _new_state(name, "list", declared_schemas(descriptor), groups)
+    kind = kind_text(descriptor.kind, timed=False)
+    return _new_state(name, kind, declared_schemas(descriptor), groups)
 
 
 def timers(rows: Iterable[Mapping[str, Any]], max_parallelism: int) -> NewState:
+    """Return timers from rows with domain, time (in milliseconds), key and, optionally, namespace."""
     groups: dict[int, Columns] = {}
     for row in rows:
         if row["domain"] not in DOMAINS:
@@ -150,13 +150,15 @@ def _new_state(name: str, kind: str, types: Schemas, groups: dict[int, Columns])
     return NewState(name, kind, schemas, types, groups)
 
 
-def _place_name(descriptor: StateDescriptor) -> str | None:
-    if isinstance(descriptor, ListStateDescriptor):
-        return "position"
-    return "entry" if isinstance(descriptor, MapStateDescriptor) else None
+def _append(columns: Columns, spec: AnySpec, key: Any, entry: Any, value: Any) -> None:
+    columns.setdefault(KEY, []).append(key)
+    if spec.entry_column is not None:
+        columns.setdefault(spec.entry_column, []).append(entry)
+    columns.setdefault(VALUE, []).append(value)
 
 
 def _checker(descriptor: StateDescriptor) -> Callable[[Any, Any], Any]:
+    """Return the function that checks a value against its declared type; it takes the key for its message."""
     check = descriptor.type_info.check()
 
     def checked(value: Any, key: Any) -> Any:
@@ -174,40 +176,33 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _entries(descriptor: StateDescriptor, content: Any) -> Iterator[_Entry]:
-    """The entries of a key together."""
+def _rows(spec: AnySpec, descriptor: StateDescriptor, content: Any) -> Iterator[_Row]:
+    """Return the rows of a state; those of a key are adjacent."""
     if not isinstance(content, Mapping):
-        yield from _from_frame(descriptor, content)
+        yield from _rows_of_frame(spec, content)
         return
-    for key, value in content.items():
-        if isinstance(descriptor, ListStateDescriptor):
-            yield from (_Entry(key, position, element) for position, element in enumerate(value))
-        elif isinstance(descriptor, MapStateDescriptor):
-            yield from (_Entry(key, entry, own) for entry, own in value.items())
-        else:
-            yield _Entry(key, None, value)
+    for key, content_of_key in content.items():
+        for entry, value in spec.entries(descriptor, content_of_key):
+            yield _Row(key, entry, value)
 
 
-def _from_frame(descriptor: StateDescriptor, frame: Any) -> Iterator[_Entry]:
-    """Of a pandas or Spark DataFrame, or an Arrow table."""
+def _rows_of_frame(spec: AnySpec, frame: Any) -> Iterator[_Row]:
+    """Return the rows of a pandas or Spark DataFrame, or of an Arrow table."""
     if hasattr(frame, "toArrow"):
         frame = frame.toArrow()
     if hasattr(frame, "to_dict"):
-        rows = frame.to_dict("records")
+        frame_rows = frame.to_dict("records")
     elif isinstance(frame, pyarrow.Table):
-        rows = frame.to_pylist()
+        frame_rows = frame.to_pylist()
     else:
         raise TypeError(
             f"with_state takes a dict, a DataFrame or an Arrow table, not {type(frame).__name__}"
         )
-    found: dict[Any, dict[Any, _Entry]] = {}
-    for row in rows:
-        key, own = row["key"], found.setdefault(row["key"], {})
-        place: Any = None
-        if isinstance(descriptor, ListStateDescriptor):
-            place = len(own)
-        elif isinstance(descriptor, MapStateDescriptor):
-            place = row["entry"]
-        own[place] = _Entry(key, place, row["value"], row.get("time"))
-    for entries in found.values():
-        yield from entries.values()
+    by_key: dict[Any, dict[Any, _Row]] = {}
+    for frame_row in frame_rows:
+        key = frame_row[KEY]
+        rows = by_key.setdefault(key, {})
+        entry = spec.entry_of_row(frame_row, len(rows))
+        rows[entry] = _Row(key, entry, frame_row[VALUE], frame_row.get(TIME))
+    for rows in by_key.values():
+        yield from rows.values()

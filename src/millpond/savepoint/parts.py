@@ -15,10 +15,10 @@ from typing import Any
 from millpond.core import codec
 from millpond.core.codec import BlobKind
 from millpond.errors import SavepointError
-from millpond.savepoint.state_tables import Content, Schemas, columns_of, schemas_of
+from millpond.savepoint.state_tables import Content, columns_of, schemas_of
 from millpond.state.key_check import KEY
 from millpond.state.key_group_state import ALWAYS_IN_MEMORY, KeyGroupState
-from millpond.state.types.schemas import PICKLE, Schema, is_pickled
+from millpond.state.types.schemas import PICKLE, Schema, Schemas, is_pickled
 
 _SUFFIX = ".part"
 _LENGTH = struct.Struct("<Q")

@@ -43,9 +43,10 @@ from millpond.savepoint.new_state import (
     times_of,
 )
 from millpond.savepoint.reader import SavepointReader
-from millpond.savepoint.state_tables import TIMERS, Columns, columns_of, to_columns
+from millpond.savepoint.state_tables import TIMERS, columns_of, to_columns
 from millpond.savepoint.writer import JOB_FILE, StateFile, new_folder, state_path
 from millpond.state.broadcast_state import PREFIX as _BROADCAST
+from millpond.state.kinds.kind import Columns
 from millpond.state.operator_lists import SPLIT, UNION
 
 

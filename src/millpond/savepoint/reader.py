@@ -15,11 +15,13 @@ from millpond.core.codec import BlobKind
 from millpond.errors import SavepointError
 from millpond.savepoint.decoded import decoded_table
 from millpond.savepoint.manifest import Manifest, OperatorEntry, StateEntry, check_file
-from millpond.savepoint.state_tables import Columns, Content, Schemas, to_columns, to_content
+from millpond.savepoint.state_tables import Content, to_columns, to_content
 from millpond.state.broadcast_state import PREFIX as BROADCAST
 from millpond.state.key_check import KEY
+from millpond.state.kinds.kind import Columns
+from millpond.state.kinds.list import element_columns
 from millpond.state.operator_lists import SPLIT, UNION, deal_out
-from millpond.state.types.schemas import PICKLE
+from millpond.state.types.schemas import PICKLE, Schemas
 
 
 class SavepointReader:
@@ -130,5 +132,4 @@ def _of_subtask(
         elements = [element for own in lists for element in own]
     else:
         elements = deal_out(lists, parallelism)[subtask]
-    count = len(elements)
-    return {"key": [None] * count, "position": list(range(count)), "value": elements}
+    return element_columns(elements)

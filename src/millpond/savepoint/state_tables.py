@@ -1,86 +1,53 @@
 """State of a key group as Arrow tables, and back.
 
-One table per state. Columns by kind (see docs/savepoint-format.md):
-
-    value, reducing, aggregating   key, value
-    list                           key, position, value
-    map                            key, entry, value
-    timers                         domain, time, key, namespace
-    column                         content (a pickle: readable by Millpond only)
-
-A state with a time to live has one more column, `time`.
-"""
+One table per state. Its columns are those of the state's kind (`state/kinds/`, docs/savepoint-format.md),
+with one more, `time`, if the state has a time to live. Timers are one more table: domain, time, key,
+namespace."""
 
 from __future__ import annotations
 
-from itertools import chain, groupby
 from typing import Any
 
 import pyarrow
 
-from millpond.core.codec import freeze, thaw_all
+from millpond.core.codec import thaw_all
 from millpond.core.columns import decode_list, encode_list
-from millpond.datastream.state import StateKind
-from millpond.errors import CorruptDataError
-from millpond.state.key_group_state import TTL_MARK
-from millpond.state.types.schemas import PICKLE, Schema, codec_of, schema_of_values
+from millpond.state.kinds.kind import Changes, Columns
+from millpond.state.kinds.registry import stored_kind
+from millpond.state.types.schemas import PICKLE, Schema, Schemas, codec_of, schema_of_values
 
 TIMERS = "(timers)"  # the name of their table
 TIMERS_KIND = "timers"
 DOMAINS = ("event", "processing")
-_ONE_VALUE = {StateKind.VALUE.value, StateKind.REDUCING.value, StateKind.AGGREGATING.value}
-Content = dict[str, Any]  # what KeyGroupState.snapshot gives
-Columns = dict[str, list[Any]]
-Schemas = dict[str, Schema]
+_TIMER_COLUMNS = ("domain", "time", "key", "namespace")
+Content = dict[str, Any]  # what KeyGroupState.snapshot returns
 
 
 def columns_of(content: Content) -> dict[str, Columns]:
-    """State name -> its columns, as Python values. Timers are one more state."""
-    found = {
-        name: _state_columns(kind, encoded) for name, (kind, encoded) in content["states"].items()
+    """Return the columns of every state, by its name, as Python values. Timers are one more state.
+
+    Raises CorruptDataError if a state is of an unknown kind.
+    """
+    columns = {
+        name: _state_columns(name, kind, changes)
+        for name, (kind, changes) in content["states"].items()
     }
     timers = [(domain, *timer) for domain in DOMAINS for timer in decode_list(content[domain][1])]
     if timers:
-        names = ("domain", "time", "key", "namespace")
-        found[TIMERS] = dict(zip(names, map(list, zip(*timers, strict=True)), strict=True))
-        found[TIMERS]["key"] = thaw_all(found[TIMERS]["key"])
-    return found
-
-
-def _state_columns(kind_text: str, encoded: tuple[Any, ...]) -> Columns:
-    kind = kind_text.removesuffix(TTL_MARK)
-    columns: Columns
-    if kind == StateKind.COLUMN.value:
-        return {"content": [encoded]}
-    if kind in _ONE_VALUE:
-        keys, values, _ = map(decode_list, encoded)
-        columns = {"key": keys, "value": values}
-    elif kind == StateKind.LIST.value:
-        keys, _, lengths, values = map(decode_list, encoded)
-        columns = {
-            "key": _repeated(keys, lengths),
-            "position": list(chain.from_iterable(map(range, lengths))),
-            "value": values,
-        }
-    elif kind == StateKind.MAP.value:
-        keys, counts, entries, values, _, _ = map(decode_list, encoded)
-        columns = {"key": _repeated(keys, counts), "entry": thaw_all(entries), "value": values}
-    else:
-        raise CorruptDataError(f"Unknown kind of state '{kind_text}'.")
-    if kind_text.endswith(TTL_MARK):
-        columns["time"] = [time_ms for time_ms, _ in columns["value"]]
-        columns["value"] = [value for _, value in columns["value"]]
-    columns["key"] = thaw_all(columns["key"])
-    columns["value"] = thaw_all(columns["value"])
+        values = map(list, zip(*timers, strict=True))
+        columns[TIMERS] = dict(zip(_TIMER_COLUMNS, values, strict=True))
+        columns[TIMERS]["key"] = thaw_all(columns[TIMERS]["key"])
     return columns
 
 
-def _repeated(keys: list[Any], counts: list[int]) -> list[Any]:
-    return [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
+def _state_columns(name: str, kind: str, changes: Changes) -> Columns:
+    spec, timed = stored_kind(kind, f"state '{name}'")
+    return spec.to_columns(changes, timed)
 
 
 def schemas_of(declared: Schemas, columns: Columns) -> Schemas:
-    """The schema of each column: as declared, else as the values are."""
+    """Return the schema of each column: the declared one if there is one and all values fit it, else one that
+    the values have in common, else that of pickles."""
     schemas: Schemas = {}
     for column, values in columns.items():
         schema = declared.get(column, PICKLE)
@@ -90,8 +57,8 @@ def schemas_of(declared: Schemas, columns: Columns) -> Schemas:
 
 
 def _come_back(values: list[Any], schema: Schema) -> bool:
-    """True if values are the same after they were in a column of this schema: a subclass of a declared class,
-    say, would not be."""
+    """Return True if values are the same after they were in a column of this schema. An instance of a
+    subclass of the declared class, for example, would not be."""
     try:
         codec = codec_of(schema)
         back = codec.values(codec.column(values))
@@ -104,13 +71,15 @@ def _come_back(values: list[Any], schema: Schema) -> bool:
 
 
 def joined_schemas(first: Schemas, second: Schemas) -> Schemas:
-    """Of columns that hold the values of both: pickles where they differ."""
+    """Return the schemas of columns that hold the values of both: pickles where they differ."""
     return {
         name: schema if second.get(name) == schema else PICKLE for name, schema in first.items()
     }
 
 
 def to_table(key_group: int, columns: Columns, schemas: Schemas) -> pyarrow.Table:
+    """Return columns as an Arrow table, with the number of their key group (or subtask) as the first
+    column."""
     rows = len(next(iter(columns.values())))
     arrays = {"key_group": pyarrow.array([key_group] * rows, pyarrow.int32())}
     for name, values in columns.items():
@@ -122,41 +91,28 @@ def to_table(key_group: int, columns: Columns, schemas: Schemas) -> pyarrow.Tabl
 
 
 def to_columns(table: pyarrow.Table, schemas: Schemas) -> Columns:
+    """Return the columns of an Arrow table as Python values. The inverse of `to_table`, without the key
+    group."""
     return {name: codec_of(schema).values(table.column(name)) for name, schema in schemas.items()}
 
 
 def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]) -> Content:
-    """Of state name -> (kind, columns), and the types they were declared with: what KeyGroupState.apply
-    takes."""
-    declared = {name: own for name, own in types.items() if own}
+    """Return what KeyGroupState.apply takes. The inverse of `columns_of`.
+
+    `states` has kind and columns of each state by its name, `types` the types it was declared with. Raises
+    CorruptDataError if a state is of an unknown kind.
+    """
+    declared = {name: schemas for name, schemas in types.items() if schemas}
     content: Content = {"states": {}, "types": declared, "event": None, "processing": None}
-    timers: Columns = {"domain": [], "time": [], "key": [], "namespace": []}
+    timers: Columns = {column: [] for column in _TIMER_COLUMNS}
     for name, (kind, columns) in states.items():
         if kind == TIMERS_KIND:
             timers = columns
         else:
-            content["states"][name] = (kind, _encoded(kind, columns))
-    rows = list(zip(*(timers[n] for n in ("domain", "time", "key", "namespace")), strict=True))
+            spec, timed = stored_kind(kind, f"state '{name}'")
+            content["states"][name] = (kind, spec.to_changes(columns, timed))
+    rows = list(zip(*(timers[column] for column in _TIMER_COLUMNS), strict=True))
     for domain in DOMAINS:
-        own = [(time, key, space) for of, time, key, space in rows if of == domain]
-        content[domain] = (encode_list([]), encode_list(own))
+        of_domain = [timer for timer_domain, *timer in rows if timer_domain == domain]
+        content[domain] = (encode_list([]), encode_list(list(map(tuple, of_domain))))
     return content
-
-
-def _encoded(kind_text: str, columns: Columns) -> tuple[Any, ...]:
-    kind = kind_text.removesuffix(TTL_MARK)
-    if kind == StateKind.COLUMN.value:
-        return columns["content"][0]  # type: ignore[no-any-return]
-    keys = columns["key"]
-    values = list(map(freeze, columns["value"]))
-    if kind_text.endswith(TTL_MARK):
-        values = list(zip(columns["time"], values, strict=True))
-    if kind in _ONE_VALUE:
-        return encode_list(keys), encode_list(values), encode_list([])
-    runs = [(key, len(list(run))) for key, run in groupby(keys)]
-    owners, counts = [key for key, _ in runs], [count for _, count in runs]
-    if kind == StateKind.LIST.value:
-        parts = (owners, [False] * len(owners), counts, values)
-    else:
-        parts = (owners, counts, columns["entry"], values, [], [])  # type: ignore[assignment]
-    return tuple(map(encode_list, parts))

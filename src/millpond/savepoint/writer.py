@@ -32,11 +32,11 @@ from millpond.savepoint.state_tables import (
     TIMERS,
     TIMERS_KIND,
     Content,
-    Schemas,
     columns_of,
     joined_schemas,
     to_table,
 )
+from millpond.state.types.schemas import Schemas
 
 JOB_FILE = "job.blob"
 _BIGGEST = 5

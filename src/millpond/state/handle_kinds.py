@@ -1,43 +1,36 @@
-"""Which handle a state has."""
+"""Makes the handle that a function gets for a descriptor."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from millpond.datastream.state import StateDescriptor, StateKind
+from millpond.datastream.state import StateDescriptor
 from millpond.datastream.state_backend import StateBackend
-from millpond.state.columns.handle import ColumnStateHandle
-from millpond.state.handles import (
-    HANDLES,
-    CurrentKey,
-    HashMapStateHandle,
-    MapStateHandle,
-    WatchedMapStateHandle,
-)
+from millpond.errors import UnsupportedFeatureError
+from millpond.state.handles import CurrentKey
+from millpond.state.kinds.kind import BackendFamily
+from millpond.state.kinds.registry import spec_of
 from millpond.state.ordered.backend import OrderedBackend
-from millpond.state.ordered.map_handle import StoredMapStateHandle
 from millpond.state.ttl.expiry import Clock, Expiry
-from millpond.state.ttl.handles import TTL_HANDLES
 
 
-def map_handle(backend: StateBackend) -> type[MapStateHandle]:
-    """Which handle maps of a backend have: one that knows its tables, if there is one."""
+def family_of(backend: StateBackend) -> BackendFamily:
+    """Return which tables a backend has."""
     if backend.in_memory:
-        return HashMapStateHandle
-    return StoredMapStateHandle if isinstance(backend, OrderedBackend) else MapStateHandle
+        return BackendFamily.HASH
+    return BackendFamily.ORDERED if isinstance(backend, OrderedBackend) else BackendFamily.OTHER
 
 
 def make_handle(
-    descriptor: StateDescriptor, current: CurrentKey, clock: Clock, maps: type[MapStateHandle]
+    descriptor: StateDescriptor, current: CurrentKey, clock: Clock, family: BackendFamily
 ) -> Any:
-    if descriptor.kind is StateKind.COLUMN:
-        return ColumnStateHandle(descriptor, current)  # type: ignore[arg-type]
+    """Return a handle of the descriptor's kind: a State of the API with a method `bind`.
+
+    Raises UnsupportedFeatureError if the kind is unknown, or cannot do what the descriptor asks for.
+    """
+    spec = spec_of(descriptor.kind)
+    if descriptor.is_queryable() and not spec.can_be_queryable:
+        raise UnsupportedFeatureError(f"{spec.title} '{descriptor.name}' cannot be queryable.")
     if descriptor.ttl_config is not None:
-        return TTL_HANDLES[descriptor.kind](
-            descriptor, current, Expiry(descriptor.ttl_config, clock)
-        )
-    if descriptor.kind is StateKind.MAP:
-        if descriptor.is_queryable() and maps is HashMapStateHandle:
-            maps = WatchedMapStateHandle
-        return maps(descriptor, current)
-    return HANDLES[descriptor.kind](descriptor, current)
+        return spec.ttl_handle(descriptor, current, Expiry(descriptor.ttl_config, clock))
+    return spec.handle(descriptor, current, family)

@@ -7,7 +7,7 @@ when it turns to that key group. Access is then one dictionary look-up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.common.basic_types import BasicTypeInfo
 from millpond.common.typeinfo import Types
@@ -21,13 +21,14 @@ from millpond.datastream.state import (
     ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
-    StateKind,
     ValueState,
 )
 from millpond.errors import TypeMismatchError
 from millpond.state.hash.tables import HashMapTable
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
+
+if TYPE_CHECKING:
+    from millpond.state.key_group_state import KeyGroupState
 
 
 class CurrentKey:
@@ -322,11 +323,3 @@ class AggregatingStateHandle(Handle, AggregatingState[Any, Any]):
 
     def clear(self) -> None:
         self._table.remove(self._current.key)
-
-
-HANDLES: dict[StateKind, Any] = {
-    StateKind.VALUE: ValueStateHandle,
-    StateKind.LIST: ListStateHandle,
-    StateKind.REDUCING: ReducingStateHandle,
-    StateKind.AGGREGATING: AggregatingStateHandle,
-}

@@ -2,38 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from millpond.core.codec import thaw
 from millpond.core.columns import encode_list
-from millpond.datastream.state import MapStateDescriptor, StateDescriptor, StateKind
+from millpond.datastream.state import StateDescriptor, StateKind
 from millpond.datastream.state_backend import KeyGroupStorage
-from millpond.errors import IncompatibleCheckpointError, TypeMismatchError
-from millpond.state.columns.table import ColumnTable
+from millpond.state.columns.table import COLUMNS as COLUMNS
 from millpond.state.hash.backend import HashKeyGroup
-from millpond.state.tables import StateTable, change_all
+from millpond.state.kinds.registry import kind_text, spec_of, stored_kind
+from millpond.state.tables import DataTable, StateTable
 from millpond.state.timers import Timers
 from millpond.state.ttl.expiry import Cleaner, Expiry, drop_times, set_times
-from millpond.state.types.evolution import CannotBecome, at_rest_converter, type_text
-from millpond.state.types.schemas import Schema, schema_of
+from millpond.state.types.declared import (
+    CANNOT_CONVERT,
+    another_kind,
+    cannot_convert,
+    converters,
+    declared_schemas,
+)
+from millpond.state.types.schemas import Schemas
 
-TTL_MARK = "+ttl"  # after the kind of a state, in the log
-Schemas = dict[str, Schema]
-COLUMNS = "_columns"  # the name of the one table of a column function
-# What every key group (or subtask) has of it is little, or made of arrays.
+# Names of states that are little, or made of arrays, in every key group (or subtask) begin with one of these.
 ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
 _MEMORY = HashKeyGroup()
-# What may happen when a value becomes one of another type.
-CANNOT_CONVERT = (
-    CannotBecome,
-    TypeMismatchError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    KeyError,
-    ImportError,
-)
 _NO_TIMERS = (encode_list([]), encode_list([]))
 
 
@@ -84,13 +76,15 @@ class KeyGroupState:
         """True if what was there at the last commit has another form than what is there now."""
         return self._converted
 
-    def _convert(self, name: str, table: Any, known: Schemas, descriptor: StateDescriptor) -> None:
+    def _convert(
+        self, name: str, table: DataTable, known: Schemas, descriptor: StateDescriptor
+    ) -> None:
         try:
             value, entry = converters(known, descriptor)
             if name in self._timed:
-                change_all(table, lambda timed: (timed[0], value(timed[1])), entry)
+                table.change_all(lambda timed: (timed[0], value(timed[1])), entry)
             else:
-                change_all(table, value, entry)
+                table.change_all(value, entry)
         except CANNOT_CONVERT as problem:
             raise cannot_convert(self.where, descriptor, known, problem) from None
         self._converted = True
@@ -109,9 +103,9 @@ class KeyGroupState:
     def _table(self, name: str, kind: StateKind) -> Any:
         known = self.kinds.get(name)
         if known is None:
+            in_memory = spec_of(kind).in_memory_only or name.startswith(ALWAYS_IN_MEMORY)
+            self.tables[name] = (_MEMORY if in_memory else self._storage).table(name, kind)
             self.kinds[name] = kind
-            small = kind is StateKind.COLUMN or name.startswith(ALWAYS_IN_MEMORY)
-            self.tables[name] = (_MEMORY if small else self._storage).table(name, kind)
         elif known is not kind:
             raise another_kind(self.where, name, known.value, kind.value)
         return self.tables[name]
@@ -141,12 +135,11 @@ class KeyGroupState:
     # --- the log ---------------------------------------------------------------------------------
 
     def _kind_text(self, name: str) -> str:
-        return self.kinds[name].value + (TTL_MARK if name in self._timed else "")
+        return kind_text(self.kinds[name], name in self._timed)
 
     def event_timer_count(self) -> int:
-        columns = self.tables.get(COLUMNS)
-        own = len(columns.timers) if isinstance(columns, ColumnTable) else 0
-        return len(self.event_timers) + own
+        in_tables = sum(table.event_timer_count() for table in self.tables.values())
+        return len(self.event_timers) + in_tables
 
     def is_empty(self) -> bool:
         return (
@@ -211,8 +204,9 @@ class KeyGroupState:
         """Take over a snapshot (into an empty state) or one batch's changes."""
         self.derived.clear()
         for name, (kind, changes) in content["states"].items():
-            self._table(name, StateKind(kind.removesuffix(TTL_MARK))).apply(changes)
-            (self._timed.add if kind.endswith(TTL_MARK) else self._timed.discard)(name)
+            spec, timed = stored_kind(kind, f"{self.where}, state '{name}'")
+            self._table(name, spec.kind).apply(changes)
+            (self._timed.add if timed else self._timed.discard)(name)
         self.types.update(content.get("types", {}))
         self.event_timers.apply(content["event"])
         self.processing_timers.apply(content["processing"])
@@ -251,53 +245,3 @@ class KeyGroupState:
             and self.processing_timers.rollback()
             and all(table.rollback() for table in self.tables.values())
         )
-
-
-def declared_schemas(descriptor: StateDescriptor) -> Schemas:
-    """Column -> schema; computed once for a descriptor."""
-    schemas: Schemas | None = descriptor.__dict__.get("_schemas")
-    if schemas is None:
-        schemas = {"value": schema_of(descriptor.type_info)}
-        if isinstance(descriptor, MapStateDescriptor):
-            schemas["entry"] = schema_of(descriptor.key_type_info)
-        descriptor.__dict__["_schemas"] = schemas
-    return schemas
-
-
-def converters(
-    known: Schemas, descriptor: StateDescriptor
-) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:
-    """From values and entries at rest, as they were written, to what is declared now; raises one of
-    CANNOT_CONVERT."""
-    value = at_rest_converter(known["value"], descriptor.type_info)
-    entry = None
-    schemas = declared_schemas(descriptor)
-    if isinstance(descriptor, MapStateDescriptor) and known["entry"] != schemas["entry"]:
-        frozen = at_rest_converter(known["entry"], descriptor.key_type_info)
-        entry = _thawing(frozen)  # entries are never frozen: they are looked up
-    return value, entry
-
-
-def another_kind(where: str, name: str, known: str, kind: str) -> IncompatibleCheckpointError:
-    return IncompatibleCheckpointError(
-        f"{where}: state '{name}' is stored as {known} state but declared as {kind} state. Give the new "
-        "state another name."
-    )
-
-
-def cannot_convert(
-    where: str, descriptor: StateDescriptor, known: Schemas, problem: Exception
-) -> IncompatibleCheckpointError:
-    return IncompatibleCheckpointError(
-        f"{where}: state '{descriptor.name}' was written as {_text(known)} and is declared as "
-        f"{_text(declared_schemas(descriptor))} now: {problem}. Give the new state another name."
-    )
-
-
-def _thawing(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: thaw(convert(value))
-
-
-def _text(schemas: Schemas) -> str:
-    entry = f"{type_text(schemas['entry'])} -> " if "entry" in schemas else ""
-    return entry + type_text(schemas["value"])

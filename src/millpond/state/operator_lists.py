@@ -14,13 +14,13 @@ from millpond.datastream.operator_state import (
 from millpond.datastream.state import ListState, ListStateDescriptor
 from millpond.errors import ProgramError
 from millpond.state.handles import CurrentKey, ListStateHandle
-from millpond.state.key_group_state import (
+from millpond.state.key_group_state import KeyGroupState
+from millpond.state.types.declared import (
     CANNOT_CONVERT,
-    KeyGroupState,
     cannot_convert,
+    converters,
     declared_schemas,
 )
-from millpond.state.types.evolution import at_rest_converter
 
 SPLIT = "_operator."  # before the names of lists that are dealt out anew
 UNION = "_union."  # before those that everyone gets
@@ -67,9 +67,8 @@ class InitializationContext(FunctionInitializationContext, OperatorStateStore):
         schemas, elements = written
         if schemas != declared_schemas(descriptor):
             try:
-                elements = list(
-                    map(at_rest_converter(schemas["value"], descriptor.type_info), elements)
-                )
+                convert, _ = converters(schemas, descriptor)
+                elements = list(map(convert, elements))
             except CANNOT_CONVERT as problem:
                 raise cannot_convert(self._state.where, descriptor, schemas, problem) from None
         return list(map(thaw, elements))

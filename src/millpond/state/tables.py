@@ -1,8 +1,7 @@
-"""Keyed state of one key group: one table per state name. What tables of every backend have in common.
+"""Tables: the contents of one state of one key group. The contracts that tables of every backend fulfil.
 
-Values at rest are immutable or `Frozen`. Each table knows what changed since the last commit: `changes()` is
-what goes into the log, `rollback()` takes it back. The log is the same whatever the backend.
-"""
+Values at rest are immutable or `Frozen`. A table knows what changed since the last commit: `changes` is what
+goes into the change log, `rollback` takes it back. The change log is the same whatever the backend."""
 
 from __future__ import annotations
 
@@ -19,79 +18,110 @@ class _Missing:
     def __repr__(self) -> str:
         return "MISSING"
 
-    def __deepcopy__(self, _: Any) -> _Missing:
+    def __deepcopy__(self, _: object) -> _Missing:
         return self
 
 
 MISSING = _Missing()
+Timed = tuple[int, Any]
+"""A value of a state with a time to live, as it rests: (when it was written or last read, value)."""
 
 
 class StateTable(ABC):
-    """What the change log needs from a table."""
+    """What a change log needs from a table."""
 
     @abstractmethod
-    def has_changes(self) -> bool: ...
+    def has_changes(self) -> bool:
+        """Return True if the table has changed since the last commit."""
 
     @abstractmethod
     def changes(self) -> Any:
-        """Since the last commit."""
+        """Return what has changed since the last commit, in the layout of the state's kind."""
 
     @abstractmethod
     def apply(self, changes: Any) -> None:
-        """Take over what `changes` or `snapshot` gave. Not to be rolled back."""
+        """Take over what `changes` or `snapshot` returned. This cannot be rolled back."""
 
     @abstractmethod
     def snapshot(self) -> Any:
-        """Everything, in the form of changes to an empty table."""
+        """Return everything, in the form of changes to an empty table."""
 
     def snapshot_parts(self) -> Iterator[Any]:
-        """The same in pieces, at least one, to be taken one after the other: none should be very large."""
+        """Return the snapshot in one or more parts, to be applied one after the other. None is very large."""
         yield self.snapshot()
 
     @abstractmethod
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Make the current content the one that `rollback` returns to."""
 
     @abstractmethod
     def rollback(self) -> bool:
-        """Back to the last commit; False if that cannot be done exactly (then: reload)."""
+        """Return to the content at the last commit. Returns False if that cannot be done exactly: then the
+        table must be reloaded."""
 
     @abstractmethod
-    def is_empty(self) -> bool: ...
+    def is_empty(self) -> bool:
+        """Return True if no key has anything."""
 
     def waiting_count(self) -> int:
-        """How many changes wait in memory for the commit, and would not otherwise be there."""
+        """Return how many changes are in memory only because they wait for the commit."""
+        return 0
+
+    def event_timer_count(self) -> int:
+        """Return how many event-time timers the table holds. Most tables hold none."""
         return 0
 
     def rest(self) -> None:
-        """A batch is over: give up memory that only served it."""
+        """Give up memory that only served the batch that is over."""
 
 
 class DataTable(StateTable):
-    """`data` is a dictionary, or can be asked like one: `get`, `in`, `keys`, `items`, truth."""
+    """A table with something per key. `data` is a dictionary by key, or can be asked like one: `get`, `in`,
+    `keys`, `items`, truth."""
 
     data: Any
 
     @abstractmethod
     def changed_count(self) -> int:
-        """Entries that changed since the last commit."""
+        """Return how many entries have changed since the last commit."""
 
     @abstractmethod
-    def places(self) -> Iterator[Any]:
-        """Keys (in a map: (key, entry)) that are there now. The table may change while they are taken."""
+    def locations(self) -> Iterator[Any]:
+        """Return the keys (in a map: (key, entry)) that there are now. The table may change while the
+        iterator is in use."""
+
+    @abstractmethod
+    def clear(self, key: Any) -> None:
+        """Remove everything that a key has."""
+
+    @abstractmethod
+    def change_all(
+        self, change: Callable[[Any], Any], change_entry: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Replace every value at rest by what `change` returns for it and, in a map, every entry by what
+        `change_entry` returns."""
+
+    @abstractmethod
+    def drop_expired(self, location: Any, is_expired: Callable[[Any, Timed], bool]) -> int:
+        """Remove what has expired at one of `locations`, if it is still there; `is_expired` is given the key
+        and a timed value. Return how many values were looked at."""
 
     def watch(self) -> None:
-        """`look_up` will be called from now on."""
+        """Prepare for `look_up`, which will be called from now on.
+
+        Raises UnsupportedFeatureError if the table has no `look_up`.
+        """
         raise UnsupportedFeatureError(
             f"State cannot be queryable with this backend: its {type(self).__name__} has no look_up."
         )
 
     def look_up(self, key: Any, committed: bool) -> Any:
-        """What is there for a key, at rest (of lists and maps a copy), or MISSING; `committed`: what was
-        there at the last commit.
+        """Return what a key has, at rest (of lists and maps a copy), or MISSING; if `committed`, what it had
+        at the last commit.
 
         Called from another thread, for queryable state. With `committed` the table may be changed meanwhile
-        by its own methods, else not. Nothing is promised if it is committed, rolled back or applied to
-        meanwhile: whoever calls this notices (`state_views.py`) and asks again."""
+        by its own methods, otherwise not. The result is undefined if the table is committed, rolled back or
+        applied to meanwhile: the caller notices (`engine/state_views.py`) and asks again."""
         raise NotImplementedError
 
 
@@ -99,10 +129,30 @@ class ValueTable(DataTable):
     """key -> one value. Also holds the accumulators of reducing and aggregating state."""
 
     @abstractmethod
-    def set(self, key: Any, value: Any) -> None: ...
+    def set(self, key: Any, value: Any) -> None:
+        """Set the value of a key."""
 
     @abstractmethod
-    def remove(self, key: Any) -> None: ...
+    def remove(self, key: Any) -> None:
+        """Remove the value of a key, if there is one."""
+
+    def clear(self, key: Any) -> None:
+        """Remove the value of a key, if there is one."""
+        self.remove(key)
+
+    def change_all(
+        self, change: Callable[[Any], Any], change_entry: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Replace every value by what `change` returns for it."""
+        for key, value in list(self.data.items()):
+            self.set(key, change(value))
+
+    def drop_expired(self, location: Any, is_expired: Callable[[Any, Timed], bool]) -> int:
+        """Remove the value of a key if it has expired."""
+        timed = self.data.get(location)
+        if timed is not None and is_expired(location, timed):
+            self.remove(location)
+        return 1
 
 
 class ListTable(DataTable):
@@ -110,49 +160,73 @@ class ListTable(DataTable):
 
     @abstractmethod
     def extend(self, key: Any, values: list[Any]) -> None:
-        """Costs and logs only what is appended."""
+        """Append values to the list of a key. Costs and logs only what is appended."""
 
     @abstractmethod
-    def replace(self, key: Any, values: list[Any]) -> None: ...
+    def replace(self, key: Any, values: list[Any]) -> None:
+        """Set the list of a key; an empty one removes it."""
+
+    def clear(self, key: Any) -> None:
+        """Remove the list of a key, if there is one."""
+        self.replace(key, [])
+
+    def change_all(
+        self, change: Callable[[Any], Any], change_entry: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Replace every element by what `change` returns for it."""
+        for key, elements in list(self.data.items()):
+            self.replace(key, list(map(change, elements)))
+
+    def drop_expired(self, location: Any, is_expired: Callable[[Any, Timed], bool]) -> int:
+        """Remove the expired elements of a key, if they are at least half of all: a list is written as a
+        whole."""
+        elements = self.data.get(location)
+        if elements is None:
+            return 1
+        live = [timed for timed in elements if not is_expired(location, timed)]
+        if len(live) <= len(elements) // 2:
+            self.replace(location, live)
+        return len(elements)
 
 
 class MapTable(DataTable):
-    """key -> entries. Each is read, written and logged alone."""
+    """key -> entries. Each entry is read, written and logged alone."""
 
     @abstractmethod
     def entries(self, key: Any) -> Any:
-        """Of a key, to be asked like a dictionary until the batch is over."""
+        """Return the entries of a key, which can be asked like a dictionary until the batch is over."""
 
     @abstractmethod
     def entry(self, key: Any, entry: Any) -> Any:
-        """MISSING if there is none."""
+        """Return the value of an entry, or MISSING."""
 
     @abstractmethod
-    def put(self, key: Any, entry: Any, value: Any) -> None: ...
+    def put(self, key: Any, entry: Any, value: Any) -> None:
+        """Set the value of an entry."""
 
     @abstractmethod
-    def remove(self, key: Any, entry: Any) -> None: ...
+    def remove(self, key: Any, entry: Any) -> None:
+        """Remove an entry, if it is there."""
 
-    @abstractmethod
-    def clear(self, key: Any) -> None: ...
-
-    def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
-        """As `look_up`, one entry."""
-        raise NotImplementedError
-
-
-def change_all(
-    table: Any, change: Callable[[Any], Any], change_entry: Callable[[Any], Any] | None = None
-) -> None:
-    """Put something else in the place of every value at rest, and of every entry of a map."""
-    for key, content in list(table.data.items()):
-        if isinstance(table, ValueTable):
-            table.set(key, change(content))
-        elif isinstance(table, ListTable):
-            table.replace(key, list(map(change, content)))
-        else:
+    def change_all(
+        self, change: Callable[[Any], Any], change_entry: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Replace every value by what `change` returns, and every entry by what `change_entry` returns."""
+        for key, content in list(self.data.items()):
             entries = list(content.items())
             if change_entry is not None:
-                table.clear(key)
+                self.clear(key)
             for entry, value in entries:
-                table.put(key, change_entry(entry) if change_entry else entry, change(value))
+                self.put(key, change_entry(entry) if change_entry else entry, change(value))
+
+    def drop_expired(self, location: Any, is_expired: Callable[[Any, Timed], bool]) -> int:
+        """Remove an entry if it has expired."""
+        key, entry = location
+        timed = self.entry(key, entry)
+        if timed is not MISSING and is_expired(key, timed):
+            self.remove(key, entry)
+        return 1
+
+    def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
+        """Return what `look_up` would have for one entry, or MISSING."""
+        raise NotImplementedError

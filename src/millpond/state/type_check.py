@@ -1,8 +1,7 @@
 """Whether states that are declared fit those that are stored: asked before a record is read (E47).
 
-A state that a
-function declares later, while it works, is checked when it does (`KeyGroupState.state`), and so are the lists
-of functions without keys.
+A state that a function declares later, while it works, is checked when it does (`KeyGroupState.state`), and so
+are the lists of functions without keys.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from collections.abc import Mapping
 
 from millpond.datastream.state import StateDescriptor
 from millpond.plan.settings import StoredForm
-from millpond.state.key_group_state import (
+from millpond.state.kinds.registry import kind_text, stored_kind
+from millpond.state.types.declared import (
     CANNOT_CONVERT,
-    TTL_MARK,
     another_kind,
     cannot_convert,
     converters,
@@ -25,7 +24,7 @@ Declared = list[tuple[str, StateDescriptor]]
 
 def declared_types(declared: Declared) -> Mapping[str, list[StoredForm]]:
     return {
-        name: [(descriptor.kind.value, declared_schemas(descriptor))]
+        name: [(kind_text(descriptor.kind, False), declared_schemas(descriptor))]
         for name, descriptor in declared
     }
 
@@ -33,10 +32,10 @@ def declared_types(declared: Declared) -> Mapping[str, list[StoredForm]]:
 def check_types(where: str, declared: Declared, stored: Mapping[str, list[StoredForm]]) -> None:
     """Raise if a declared state cannot read what is stored under its name. `where` names the operator."""
     for name, descriptor in declared:
-        for kind_text, known in stored.get(name, ()):
-            kind = kind_text.removesuffix(TTL_MARK)
-            if kind != descriptor.kind.value:
-                raise another_kind(where, name, kind, descriptor.kind.value)
+        for text, known in stored.get(name, ()):
+            spec, _ = stored_kind(text, where)
+            if spec.kind is not descriptor.kind:
+                raise another_kind(where, name, spec.kind.value, descriptor.kind.value)
             if known and known != declared_schemas(descriptor):
                 try:
                     converters(known, descriptor)

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from millpond.core.codec import freeze, thaw
 from millpond.datastream.functions import KeyedStateStore, ReduceFunction
 from millpond.datastream.state import (
     AggregatingStateDescriptor,
@@ -19,11 +18,11 @@ from millpond.datastream.window import CountWindow, GlobalWindow, TimeWindow, Wi
 from millpond.datastream.window.assigners import MergingWindowAssigner
 from millpond.engine.context import TaskClock
 from millpond.errors import ProgramError
-from millpond.state.combining import Combining
 from millpond.state.handle_kinds import make_handle
 from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
-from millpond.state.tables import MISSING, ListTable, MapTable
+from millpond.state.kinds.registry import spec_of
+from millpond.state.tables import MISSING, DataTable
 
 # How a window is written in state and timers: plain tuples pack well. A user's own window is itself.
 Namespace = Any
@@ -72,7 +71,7 @@ class WindowScope:
             descriptor.refuse_queryable("State of a window or trigger")
             own = copy.copy(descriptor)
             own.name = f"{prefix}.{descriptor.name}"
-            handle = make_handle(own, self.current, self._clock, self._clock.map_handle)
+            handle = make_handle(own, self.current, self._clock, self._clock.backend_family)
             self._handles[prefix, descriptor.name] = handle
             self._asked.add(prefix)
             self.prefixes.add(prefix)
@@ -86,16 +85,9 @@ class WindowScope:
         state = self._clock.state
         assert state is not None
         for name in [name for name in state.tables if name.startswith(f"{prefix}.")]:
-            clear_table(state.tables[name], self.current.key)
-
-
-def clear_table(table: Any, key: Any) -> None:
-    if isinstance(table, MapTable):
-        table.clear(key)
-    elif isinstance(table, ListTable):
-        table.replace(key, [])
-    else:
-        table.remove(key)
+            table = state.tables[name]
+            assert isinstance(table, DataTable)
+            table.clear(self.current.key)
 
 
 class WindowStateStore(KeyedStateStore):
@@ -125,7 +117,6 @@ class WindowContent:
 
     def __init__(self, scope: WindowScope, combine: Any, element_type: Any) -> None:
         self._scope = scope
-        self._combine = combine
         descriptor: StateDescriptor
         if combine is None:
             descriptor = ListStateDescriptor("content", element_type)
@@ -133,6 +124,7 @@ class WindowContent:
             descriptor = ReducingStateDescriptor("content", combine, element_type)
         else:
             descriptor = AggregatingStateDescriptor("content", combine, element_type)
+        self._descriptor = descriptor
         self.kind = descriptor.kind
         self._handle = scope.state(_CONTENT, descriptor)
         self.add: Callable[[Any], None] = self._handle.add
@@ -157,41 +149,7 @@ class WindowContent:
 
     def merge(self, key: Any, into: Namespace, others: Iterable[Namespace]) -> None:
         """Bring the content of other windows of a key into one; nothing is lost (C51)."""
-        merge_entries(self.table, self._combine, key, into, others)
-
-
-def merge_entries(
-    table: Any,
-    combine: Any,
-    key: Any,
-    into: Namespace,
-    others: Iterable[Namespace],
-    timed: bool = False,
-) -> None:
-    """Bring what a table has for other windows of a key into one of them. `timed`: values have times."""
-    combining = Combining(combine)
-    for other in others:
-        place, target = (key, other), (key, into)
-        if place not in table.data:
-            continue
-        if isinstance(table, ListTable):
-            elements = list(table.data[place])
-            table.replace(place, [])
-            table.extend(target, elements)
-            continue
-        value, here = table.data[place], table.data.get(target, MISSING)
-        table.remove(place)
-        if here is not MISSING:
-            value = _merged(combining, here, value, timed)
-        table.set(target, value)
-
-
-def _merged(combining: Combining, first: Any, second: Any, timed: bool) -> Any:
-    """Two values at rest as one; if they have times, it has the later."""
-    if not timed:
-        return freeze(combining.merged(thaw(first), thaw(second)))
-    merged = freeze(combining.merged(thaw(first[1]), thaw(second[1])))
-    return max(first[0], second[0]), merged
+        spec_of(self.kind).merge(self.table, self._descriptor, key, into, others)
 
 
 # merged window, the windows it was made of, the namespace its content is in, those of the others

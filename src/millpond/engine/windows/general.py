@@ -11,8 +11,6 @@ from millpond.core.codec import freeze
 from millpond.datastream.functions import ProcessAllWindowFunction, ProcessWindowFunction
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.state import (
-    AggregatingStateDescriptor,
-    ReducingStateDescriptor,
     StateDescriptor,
     StateKind,
 )
@@ -28,12 +26,12 @@ from millpond.engine.windows.contents import (
     WindowContent,
     WindowScope,
     WindowStateStore,
-    merge_entries,
     namespace_of,
     window_of,
 )
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
+from millpond.state.kinds.registry import spec_of
 from millpond.state.tables import MISSING
 
 _TRIGGER = "_trigger"
@@ -332,20 +330,10 @@ class _TriggerContext(Trigger.OnMergeContext):
         return self._scope.state(_TRIGGER, state_descriptor)
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
-        if state_descriptor.kind not in (StateKind.REDUCING, StateKind.AGGREGATING, StateKind.LIST):
-            raise ProgramError(
-                f"State '{state_descriptor.name}' of a trigger cannot be merged: use reducing, "
-                "aggregating or list state."
-            )
         handle = self.get_partitioned_state(state_descriptor)
-        combine: Any = None
-        if isinstance(state_descriptor, ReducingStateDescriptor):
-            combine = state_descriptor.get_reduce_function()
-        elif isinstance(state_descriptor, AggregatingStateDescriptor):
-            combine = state_descriptor.get_agg_function()
         others = [namespace for namespace in self._merged if namespace != self._namespace]
-        timed = state_descriptor.ttl_config is not None
-        merge_entries(handle._table, combine, self._key, self._namespace, others, timed)
+        spec = spec_of(state_descriptor.kind)
+        spec.merge(handle._table, state_descriptor, self._key, self._namespace, others)
 
 
 class _WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):

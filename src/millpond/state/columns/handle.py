@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 from numpy.typing import ArrayLike, NDArray
@@ -12,15 +12,17 @@ from millpond.datastream.aggregations import Aggregation
 from millpond.datastream.columns import ColumnState, ColumnStateDescriptor
 from millpond.datastream.state import StateKind
 from millpond.errors import TypeMismatchError
-from millpond.state.columns.table import ColumnTable
-from millpond.state.key_group_state import COLUMNS, KeyGroupState
+from millpond.state.columns.table import COLUMNS, ColumnTable
 from millpond.state.rolling import running
+
+if TYPE_CHECKING:
+    from millpond.state.key_group_state import KeyGroupState
 
 Cells = NDArray[Any]
 
 
 class ColumnStateHandle(ColumnState):
-    def __init__(self, descriptor: ColumnStateDescriptor, _: Any) -> None:
+    def __init__(self, descriptor: ColumnStateDescriptor) -> None:
         self._descriptor = descriptor
         self._name = descriptor.name
         self._table = ColumnTable()

@@ -23,6 +23,7 @@ from millpond.errors import IncompatibleCheckpointError
 from millpond.state.columns.timers import ColumnTimers
 from millpond.state.tables import MISSING, StateTable
 
+COLUMNS = "_columns"  # the name of the one table of a column function
 Cells = NDArray[Any]
 _NONE = numpy.empty(0, numpy.int64)
 _MIN_ROWS = 16
@@ -303,6 +304,9 @@ class ColumnTable(StateTable):
 
     def is_empty(self) -> bool:
         return not self._row_of
+
+    def event_timer_count(self) -> int:
+        return len(self.timers)
 
 
 def _extended(cells: Cells, length: int, default: Any) -> Cells:

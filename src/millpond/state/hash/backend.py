@@ -1,44 +1,38 @@
-"""State as Python objects in the memory of the slot."""
+"""The backend that keeps state as Python objects in the memory of the slot."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from millpond.datastream.state import StateKind
 from millpond.datastream.state_backend import KeyGroupStorage, StateBackend
-from millpond.state.columns.table import ColumnTable
-from millpond.state.hash.tables import HashListTable, HashMapTable, HashValueTable
+from millpond.state.kinds.registry import spec_of
 from millpond.state.tables import StateTable
-from millpond.state.timers import TimerQueue
-
-_TABLES: dict[StateKind, Callable[[], StateTable]] = {
-    StateKind.VALUE: HashValueTable,
-    StateKind.LIST: HashListTable,
-    StateKind.MAP: HashMapTable,
-    StateKind.REDUCING: HashValueTable,
-    StateKind.AGGREGATING: HashValueTable,
-    StateKind.COLUMN: ColumnTable,
-}
+from millpond.state.timers import TimerQueue, Timers
 
 
 class HashKeyGroup(KeyGroupStorage):
-    def table(self, name: str, kind: Any) -> Any:
-        return _TABLES[kind]()
+    """The tables and timers of a key group in memory."""
 
-    def timers(self, domain: str) -> Any:
+    def table(self, name: str, kind: StateKind) -> StateTable:
+        """Return an empty table in memory."""
+        return spec_of(kind).hash_table()  # type: ignore[no-any-return]
+
+    def timers(self, domain: str) -> Timers:
+        """Return empty timers in memory."""
         return TimerQueue()
 
 
 class HashMapStateBackend(StateBackend):
+    """Holds the state of a slot in dictionaries: the fastest backend (`state.backend.type=hashmap`)."""
+
     in_memory = True
     reads_from_any_thread = True
 
     def key_group(self, operator: int, number: int) -> KeyGroupStorage:
+        """Return empty storage for a key group."""
         return HashKeyGroup()
 
 
 class MemoryStateBackend(HashMapStateBackend):
-    """Without a log."""
+    """The same without a change log: state is gone with its slot (`state.backend.type=memory`)."""
 
     keeps_log = False

@@ -45,7 +45,7 @@ class HashValueTable(ValueTable):
         value = self.data.get(key, MISSING)
         return self.undo.get(key, value) if committed else value
 
-    def places(self) -> Iterator[Any]:
+    def locations(self) -> Iterator[Any]:
         return iter(list(self.data))
 
     def has_changes(self) -> bool:
@@ -117,7 +117,7 @@ class HashListTable(ListTable):
             elements = elements[:length] if replaced is None else list(replaced)
         return elements or MISSING
 
-    def places(self) -> Iterator[Any]:
+    def locations(self) -> Iterator[Any]:
         return iter(list(self.data))
 
     def replace(self, key: Any, values: list[Any]) -> None:
@@ -277,7 +277,7 @@ class HashMapTable(MapTable):
         entries = self.data.get(key)
         return MISSING if entries is None else entries.get(entry, MISSING)
 
-    def places(self) -> Iterator[Any]:
+    def locations(self) -> Iterator[Any]:
         # Lists of references: a dictionary that changes cannot be iterated over, nor be entered at a place.
         for key in list(self.data):
             for entry in list(self.data.get(key, ())):

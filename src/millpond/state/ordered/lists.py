@@ -65,7 +65,7 @@ class StoredListTable(StoredTable, ListTable):
                 last = own
                 yield own, data
 
-    def places(self) -> Iterator[Any]:
+    def locations(self) -> Iterator[Any]:
         last = b""
         for place, data in self._slowly(self._prefix):
             if place[:-_NUMBER_BYTES] != last:

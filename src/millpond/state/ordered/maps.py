@@ -185,7 +185,7 @@ class StoredMapTable(StoredTable, MapTable):
         key, end = decode_key(place, len(self._prefix))
         return key, decode_key(place, end)[0]
 
-    def places(self) -> Iterator[Any]:
+    def locations(self) -> Iterator[Any]:
         for place, data in self._slowly(self._prefix):
             yield self._place_of(place, data)
         for key, own in list(self._owners.items()):

@@ -173,7 +173,7 @@ class StoredValueTable(StoredTable, ValueTable):
             elif waiting[place][1] is not MISSING:
                 yield waiting[place]
 
-    def places(self) -> Iterator[Any]:
+    def locations(self) -> Iterator[Any]:
         for place, data in self._slowly(self._prefix):
             yield self._key_of(place, data)
         yield from list(self._changed)

@@ -14,9 +14,8 @@ from millpond.common.time import MIN_TIMESTAMP
 from millpond.core.key_groups import murmur_mix, stable_hash
 from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.errors import ProgramError
-from millpond.state.tables import MISSING, DataTable, MapTable, ValueTable, change_all
+from millpond.state.tables import DataTable, Timed
 
-Timed = tuple[int, Any]  # the time of an entry and its value, at rest
 _THEN_REST = 4096
 _AT_LEAST = 100  # entries that a cleaner looks at after a batch
 
@@ -88,7 +87,7 @@ class Cleaner:
     def __init__(self, table: DataTable, expiry: Expiry) -> None:
         self._table = table
         self.expiry = expiry
-        self._round: Iterator[Any] | None = None  # places that are still to be looked at
+        self._round: Iterator[Any] | None = None  # locations that are still to be looked at
         self._earliest_end: int | None = None  # of the entries seen in this round
         self._next_round_ms: int | None = None
         self._touched_before = 0  # entries that had changed when this was done last
@@ -101,13 +100,13 @@ class Cleaner:
         if self._round is None:
             if self._next_round_ms is not None and self.expiry.clock_ms() < self._next_round_ms:
                 return
-            self._round = self._table.places()
+            self._round = self._table.locations()
             self._earliest_end = None
         touched = self._table.changed_count()
         written = touched - self._touched_before if touched >= self._touched_before else touched
         limit = per_write * (_AT_LEAST + written)
-        for place in self._round:
-            limit -= self._check(place)
+        for location in self._round:
+            limit -= self._table.drop_expired(location, self._is_over)
             if limit <= 0:
                 break
         else:
@@ -119,32 +118,10 @@ class Cleaner:
 
     def clean_all(self) -> None:
         """Before a snapshot."""
-        for number, place in enumerate(self._table.places(), 1):
-            self._check(place)
+        for number, location in enumerate(self._table.locations(), 1):
+            self._table.drop_expired(location, self._is_over)
             if number % _THEN_REST == 0:
                 self._table.rest()  # what was looked at need not stay in memory
-
-    def _check(self, place: Any) -> int:
-        """Remove what has expired at a place; how many entries were looked at."""
-        table: Any = self._table
-        if isinstance(table, MapTable):
-            key, entry = place
-            timed = table.entry(key, entry)
-            if timed is not MISSING and self._is_over(key, timed):
-                table.remove(key, entry)
-            return 1
-        content = table.data.get(place)
-        if content is None:
-            return 1
-        if isinstance(table, ValueTable):
-            if self._is_over(place, content):
-                table.remove(place)
-            return 1
-        left = [timed for timed in content if not self._is_over(place, timed)]
-        # A list is written anew as a whole: only if it is worth it, or all of it goes.
-        if len(left) <= len(content) // 2:
-            table.replace(place, left)
-        return len(content)
 
     def _is_over(self, key: Any, timed: Timed) -> bool:
         if self.expiry.is_expired(key, timed[0]):
@@ -155,11 +132,11 @@ class Cleaner:
         return False
 
 
-def set_times(table: Any, now_ms: int) -> None:
+def set_times(table: DataTable, now_ms: int) -> None:
     """A state gets a time to live: what is there begins to live now."""
-    change_all(table, lambda value: (now_ms, value))
+    table.change_all(lambda value: (now_ms, value))
 
 
-def drop_times(table: Any) -> None:
+def drop_times(table: DataTable) -> None:
     """A state has no time to live any more."""
-    change_all(table, lambda timed: timed[1])
+    table.change_all(lambda timed: timed[1])

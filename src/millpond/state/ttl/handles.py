@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.core.codec import thaw
 from millpond.datastream.state import (
@@ -14,14 +14,15 @@ from millpond.datastream.state import (
     ReducingState,
     ReducingStateDescriptor,
     StateDescriptor,
-    StateKind,
     ValueState,
 )
 from millpond.state.combining import Combining
 from millpond.state.handles import CurrentKey, Handle
-from millpond.state.key_group_state import KeyGroupState
-from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
-from millpond.state.ttl.expiry import Expiry, Timed
+from millpond.state.tables import MISSING, ListTable, MapTable, Timed, ValueTable
+from millpond.state.ttl.expiry import Expiry
+
+if TYPE_CHECKING:
+    from millpond.state.key_group_state import KeyGroupState
 
 
 class _TtlHandle(Handle):
@@ -236,12 +237,3 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
 
     def clear(self) -> None:
         self._table.clear(self._current.key)
-
-
-TTL_HANDLES: dict[StateKind, Any] = {
-    StateKind.VALUE: TtlValueState,
-    StateKind.LIST: TtlListState,
-    StateKind.MAP: TtlMapState,
-    StateKind.REDUCING: TtlReducingState,
-    StateKind.AGGREGATING: TtlAggregatingState,
-}

@@ -45,6 +45,7 @@ from millpond.datastream.formats.avro_schemas import default_of, map_schema
 from millpond.errors import CorruptDataError, ProgramError
 
 Schema = Any  # a string, or a dict
+Schemas = dict[str, Schema]
 PICKLE: Schema = {"type": "bytes", "logicalType": "pickle"}
 _BASIC: dict[BasicType, Schema] = {
     BasicType.STRING: "string",
