@@ -393,7 +393,7 @@ def test_what_the_next_batch_does_is_not_in_a_savepoint(tmp_path: Path) -> None:
     executor._run_batch()
     write(later[0])
     executors.close(JobStatus.FINISHED)
-    clocks = SavepointReader(path.result(timeout=1)).job_state["channels"]
+    clocks = SavepointReader(path.result(timeout=1)).job_state.channels
     assert clocks["records.watermarks"] == [(149, True)]
 
 

@@ -193,8 +193,8 @@ def test_renamed_operator_keeps_its_clock(tmp_path: Path) -> None:
     """Else records that are late would not be."""
     _, path = run_and_save(remember, CUT_RECORDS, tmp_path / "taken")
     renamed = Savepoint.load(path).renamed("remember", "other").write(tmp_path / "renamed")
-    clocks = SavepointReader(renamed).job_state["clocks"]
-    assert clocks == {"other": SavepointReader(path).job_state["clocks"]["remember"]}
+    clocks = SavepointReader(renamed).job_state.clocks
+    assert clocks == {"other": SavepointReader(path).job_state.clocks["remember"]}
 
 
 def test_wrong_kinds_of_state_are_refused(tmp_path: Path) -> None:

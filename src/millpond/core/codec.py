@@ -6,7 +6,7 @@ Layout of every blob (little endian):
     0       2     magic "MP"
     2       1     version of the kind's format: 1
     3       1     kind: 1 frame, 2 control, 3 report, 4 change, 5 snapshot, 6 log head, 7 lane plan,
-                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 run of changes,
+                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 segment of changes,
                   12 union lists, 13 identity of a job, 14 state of a job in a savepoint
     4       4     CRC-32 of the payload
     8       ...   payload: a pickle (protocol 5) of plain containers
@@ -22,6 +22,7 @@ import datetime
 import decimal
 import struct
 import zlib
+from collections.abc import Callable
 from enum import IntEnum
 from itertools import chain
 from typing import Any
@@ -45,13 +46,17 @@ class BlobKind(IntEnum):
     BATCH_PLAN = 8
     EPOCH = 9
     SAVEPOINT_PART = 10
-    RUN = 11
+    SEGMENT = 11
     UNIONS = 12
     JOB = 13
     JOB_STATE = 14
 
 
 VERSIONS = dict.fromkeys(BlobKind, 1)
+"""The format that this release writes. A released format stays readable: whoever changes one raises its
+version here, and adds a function to UPGRADES and a golden file to the tests."""
+UPGRADES: dict[tuple[BlobKind, int], Callable[[Any], Any]] = {}
+"""(kind, version) -> turns a payload of that version into one of the next"""
 
 
 def encode(kind: BlobKind, value: Any) -> bytes:
@@ -64,7 +69,8 @@ def kind_of(blob: bytes) -> int:
 
 
 def decode(kind: BlobKind, blob: bytes, where: str = "") -> Any:
-    """The value in a blob; raises CorruptDataError, naming `where`, if anything is off."""
+    """Return the value in a blob, in the newest format. Raises CorruptDataError, naming `where`, if the blob
+    is damaged, of another kind, or of a format that this release does not know."""
     place = where or f"a {kind.name.lower()} blob"
     if len(blob) < _HEADER.size:
         raise CorruptDataError(f"{place}: {len(blob)} bytes are too short to be a Millpond blob.")
@@ -73,15 +79,18 @@ def decode(kind: BlobKind, blob: bytes, where: str = "") -> Any:
         raise CorruptDataError(f"{place}: not a Millpond blob (it starts with {magic!r}).")
     if found_kind != kind:
         raise CorruptDataError(f"{place}: expected {kind.name}, found kind {found_kind}.")
-    if version != VERSIONS[kind]:
+    if version > VERSIONS[kind]:
         raise CorruptDataError(
-            f"{place}: written in format {version}, this release reads format {VERSIONS[kind]}. "
-            "Use the release that wrote it."
+            f"{place}: written in format {version} by a newer release; this one reads format "
+            f"{VERSIONS[kind]} and older. Use the release that wrote it, or a newer one."
         )
     payload = memoryview(blob)[_HEADER.size :]
     if zlib.crc32(payload) != checksum:
         raise CorruptDataError(f"{place}: checksum does not match; the data is damaged.")
-    return loads(payload)
+    value = loads(payload)
+    for older in range(version, VERSIONS[kind]):
+        value = UPGRADES[kind, older](value)
+    return value
 
 
 class Frozen:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.driver.job_state import Channels, JobState, watermarks_of
+from millpond.driver.job_state import JobState, watermarks_of
 from millpond.driver.sources import Sources
 from millpond.engine.exchange.controls import SplitEnd, Start
 from millpond.engine.exchange.reports import Generators, Split
 from millpond.engine.time.task_valve import advance
 from millpond.plan.physical import JobPlan
+from millpond.savepoint.job_state import Channels
 
 
 class Clocks:

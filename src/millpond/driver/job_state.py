@@ -11,8 +11,7 @@ from millpond.engine.exchange.controls import Start
 from millpond.engine.exchange.reports import Generators, Split
 from millpond.engine.host import origins_of
 from millpond.plan.physical import JobPlan
-
-Channels = list[tuple[int, bool]]
+from millpond.savepoint.job_state import Channels, SavedJobState, SourceState, TaskClockState
 
 
 @dataclass
@@ -41,56 +40,53 @@ class JobState:
             },
         )
 
-    def by_uid(self, plan: JobPlan) -> dict[str, Any]:
-        """For a savepoint."""
+    def by_uid(self, plan: JobPlan) -> SavedJobState:
+        """Return the state as a savepoint has it."""
         uid = {operator.id: operator.uid for operator in plan.operators.values()}
-        return {
-            "sources": {
-                uid[source]: {
-                    "position": position,
-                    "ended": self.ended.get(source, []),
-                    "saved": {
-                        split: {uid[own]: state for own, state in states.items()}
-                        for (of, split), states in self.generators.items()
-                        if of == source
-                    },
-                }
-                for source, position in self.positions.items()
-            },
-            "channels": {uid[origin]: channels for origin, channels in self.channels.items()},
-            "clocks": {
-                uid[plan.tasks[task].root]: (list(start.inputs), start.clock)
+        sources = {
+            source: SourceState(position, self.ended.get(source, []), {})
+            for source, position in self.positions.items()
+        }
+        for (source, split), generators in self.generators.items():
+            if source in sources:
+                by_uid = {uid[operator]: state for operator, state in generators.items()}
+                sources[source].generators[split] = by_uid
+        return SavedJobState(
+            {uid[source]: state for source, state in sources.items()},
+            {uid[origin]: channels for origin, channels in self.channels.items()},
+            {
+                uid[plan.tasks[task].root]: TaskClockState(list(start.inputs), start.clock)
                 for task, start in self.starts.items()
             },
-            "time_ms": self.time_ms,
-        }
+            self.time_ms,
+        )
 
     @staticmethod
-    def from_uids(plan: JobPlan, content: dict[str, Any]) -> JobState:
-        """Of what a savepoint has for the operators of this plan."""
+    def from_uids(plan: JobPlan, saved: SavedJobState) -> JobState:
+        """Return what a savepoint has for the operators of this plan."""
         state = JobState.initial(plan)
-        state.time_ms = content["time_ms"]
-        by_uid = {operator.uid: operator.id for operator in plan.operators.values()}
-        for uid, source in content["sources"].items():
-            if uid not in by_uid:
+        state.time_ms = saved.time_ms
+        operators = {operator.uid: operator.id for operator in plan.operators.values()}
+        for uid, source in saved.sources.items():
+            if uid not in operators:
                 continue
-            own = by_uid[uid]
-            state.positions[own] = source["position"]
-            state.ended[own] = list(source["ended"])
-            for split, states in source["saved"].items():
-                state.generators[own, split] = {
-                    by_uid[of]: saved for of, saved in states.items() if of in by_uid
+            number = operators[uid]
+            state.positions[number] = source.position
+            state.ended[number] = list(source.ended)
+            for split, generators in source.generators.items():
+                state.generators[number, split] = {
+                    operators[assigner]: generator
+                    for assigner, generator in generators.items()
+                    if assigner in operators
                 }
-        for uid, channels in content["channels"].items():
-            origin = by_uid.get(uid)
+        for uid, channels in saved.channels.items():
+            origin = operators.get(uid)
             if origin is not None and origin in state.channels:
                 state.channels[origin] = _fitted(channels, len(state.channels[origin]))
-        for task in state.starts:
-            uid = plan.operators[plan.tasks[task].root].uid
-            if uid in content["clocks"]:
-                inputs, clock = content["clocks"][uid]
-                if len(inputs) == len(state.starts[task].inputs):
-                    state.starts[task] = Start(list(inputs), {}, clock)
+        for task, start in state.starts.items():
+            clock = saved.clocks.get(plan.operators[plan.tasks[task].root].uid)
+            if clock is not None and len(clock.inputs) == len(start.inputs):
+                state.starts[task] = Start(list(clock.inputs), {}, clock.clock)
         return state
 
 

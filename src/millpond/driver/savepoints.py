@@ -10,14 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from millpond.core import codec, fault_points
+from millpond.core import fault_points
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.job_state import JobState
 from millpond.driver.savepoint_requests import SavepointRequest, SavepointRequests
 from millpond.errors import MillpondError, SavepointError
 from millpond.plan.physical import JobPlan
+from millpond.savepoint.job_state import SavedJobState
 from millpond.savepoint.parts import Part, check_parts
 from millpond.savepoint.writer import write_savepoint
 
@@ -29,7 +29,7 @@ class _Done:
     """A savepoint whose batch is through. `state`: what the driver knew then, by uid."""
 
     request: SavepointRequest
-    state: dict[str, Any]
+    state: SavedJobState
     epoch: int
     parts: list[Part]
 
@@ -87,7 +87,7 @@ class Savepoints:
         whoever wanted that may have thought better of it."""
         ends_job = request.stop and (request.drain or not self.requests.is_withdrawn(request))
         # A copy: the next batch goes on with what is in there.
-        content = codec.loads(codec.dumps(state.by_uid(self._plan)))
+        content = SavedJobState.decode(state.by_uid(self._plan).encode(), "the state of the job")
         self._done.append(_Done(replace(request, stop=ends_job), content, epoch, parts))
         return ends_job
 
@@ -133,7 +133,7 @@ class Savepoints:
                 shutil.rmtree(request.target, ignore_errors=True)
             else:
                 ended_ms = time.time_ns() // 1_000_000
-                began_ms = done.state["time_ms"]  # when its batch was planned
+                began_ms = done.state.time_ms  # when its batch was planned
                 self._is_there(str(request.target), ended_ms, max(0, ended_ms - began_ms))
         except Exception as failure:
             shutil.rmtree(request.staging, ignore_errors=True)

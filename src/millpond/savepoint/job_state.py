@@ -1,13 +1,76 @@
-"""What a savepoint has of the job as a whole, by uid: positions of sources, watermarks, clocks."""
+"""What a savepoint has of the job as a whole, by uid: positions of sources, watermarks, clocks (`job.blob`).
+
+Payload of the blob (see core/codec.py for the envelope), a tuple:
+
+    (uid of a source -> (position, ended, split -> uid of an assigner -> its generator),
+     uid of a watermark origin -> channels,
+     uid of the root of a task -> (watermarks of its inputs, clock),
+     processing time in ms)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
-# What `JobState.by_uid` gives for a job that never ran.
-EMPTY_JOB_STATE: dict[str, Any] = {"sources": {}, "channels": {}, "clocks": {}, "time_ms": 0}
+from millpond.core import codec
+from millpond.core.codec import BlobKind
+
+T = TypeVar("T")
+Channels = list[tuple[int, bool]]
+"""(watermark, active) of each split of a watermark origin"""
+
+
+@dataclass(frozen=True)
+class SourceState:
+    position: Any
+    """What the enumerator of the source needs to go on."""
+    ended: list[bool]
+    """For each split, whether nothing more comes."""
+    generators: dict[int, dict[str, Any]]
+    """split -> uid of an assigner -> what its watermark generator remembers"""
+
+
+@dataclass(frozen=True)
+class TaskClockState:
+    inputs: list[int]
+    """The watermark of each input."""
+    clock: int
+
+
+@dataclass(frozen=True)
+class SavedJobState:
+    """The state of a job that never ran, unless told otherwise."""
+
+    sources: dict[str, SourceState] = field(default_factory=dict)
+    channels: dict[str, Channels] = field(default_factory=dict)
+    clocks: dict[str, TaskClockState] = field(default_factory=dict)
+    time_ms: int = 0
+
+    def encode(self) -> bytes:
+        return codec.encode(
+            BlobKind.JOB_STATE,
+            (
+                {
+                    uid: (source.position, source.ended, source.generators)
+                    for uid, source in self.sources.items()
+                },
+                self.channels,
+                {uid: (clock.inputs, clock.clock) for uid, clock in self.clocks.items()},
+                self.time_ms,
+            ),
+        )
+
+    @staticmethod
+    def decode(blob: bytes, where: str) -> SavedJobState:
+        sources, channels, clocks, time_ms = codec.decode(BlobKind.JOB_STATE, blob, where)
+        return SavedJobState(
+            {uid: SourceState(*source) for uid, source in sources.items()},
+            channels,
+            {uid: TaskClockState(*clock) for uid, clock in clocks.items()},
+            time_ms,
+        )
 
 
 @dataclass(frozen=True)
@@ -20,31 +83,37 @@ class UidChanges:
         return bool(self.changes)
 
     def then(self, uid: str, new: str | None) -> UidChanges:
+        """Return these changes and one more."""
         return UidChanges((*self.changes, (uid, new)))
 
     def applied(self, uids: Iterable[str]) -> list[str]:
-        """Without those that are gone."""
+        """Return the uids after the changes, without those that are gone."""
         return list(self._by_new_uid(dict.fromkeys(uids)))
 
-    def in_job_state(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Of what `JobState.by_uid` gave."""
-        changed = {
-            name: self._by_new_uid(content[name]) for name in ("sources", "channels", "clocks")
-        }
-        changed["sources"] = {
-            uid: {
-                **source,
-                "saved": {s: self._by_new_uid(own) for s, own in source["saved"].items()},
-            }
-            for uid, source in changed["sources"].items()
-        }
-        return {**content, **changed}
+    def in_job_state(self, state: SavedJobState) -> SavedJobState:
+        """Return the state of the job after the changes."""
+        return replace(
+            state,
+            sources={
+                uid: replace(
+                    source,
+                    generators={
+                        split: self._by_new_uid(generators)
+                        for split, generators in source.generators.items()
+                    },
+                )
+                for uid, source in self._by_new_uid(state.sources).items()
+            },
+            channels=self._by_new_uid(state.channels),
+            clocks=self._by_new_uid(state.clocks),
+        )
 
-    def _by_new_uid(self, by_uid: dict[str, Any]) -> dict[str, Any]:
+    def _by_new_uid(self, by_uid: Mapping[str, T]) -> dict[str, T]:
+        result = dict(by_uid)
         for old, new in self.changes:
-            by_uid = {
-                new if uid == old and new is not None else uid: own
-                for uid, own in by_uid.items()
+            result = {
+                new if uid == old and new is not None else uid: value
+                for uid, value in result.items()
                 if uid != old or new is not None
             }
-        return by_uid
+        return result

@@ -20,14 +20,12 @@ from typing import Any
 import pyarrow
 
 from millpond import __version__
-from millpond.core import codec
-from millpond.core.codec import BlobKind
 from millpond.core.key_groups import DEFAULT_MIN_MAX_PARALLELISM
 from millpond.datastream.execution import execution_service
 from millpond.datastream.state import ListStateDescriptor, MapStateDescriptor, StateDescriptor
 from millpond.errors import SavepointError
 from millpond.savepoint.decoded import is_plain
-from millpond.savepoint.job_state import EMPTY_JOB_STATE, UidChanges
+from millpond.savepoint.job_state import SavedJobState, UidChanges
 from millpond.savepoint.manifest import (
     Manifest,
     OperatorEntry,
@@ -173,7 +171,7 @@ class Savepoint:
         ]
 
     def _list_of_source(self, uid: str, state: str) -> list[Any]:
-        position = self._job_state()["sources"][uid]["position"]
+        position = self._job_state().sources[uid].position
         content = position.get("lists") if isinstance(position, dict) else None
         lists = {} if content is None else columns_of(content)
         for name in (SPLIT + state, UNION + state):
@@ -365,10 +363,10 @@ class Savepoint:
             path = self._reader.path / self._reader.manifest.job_file.path
             shutil.copyfile(path, folder / JOB_FILE)
         else:
-            (folder / JOB_FILE).write_bytes(codec.encode(BlobKind.EPOCH, self._job_state()))
+            (folder / JOB_FILE).write_bytes(self._job_state().encode())
 
-    def _job_state(self) -> dict[str, Any]:
-        known = EMPTY_JOB_STATE if self._reader is None else self._reader.job_state
+    def _job_state(self) -> SavedJobState:
+        known = SavedJobState() if self._reader is None else self._reader.job_state
         return self._uids.in_job_state(known)
 
     # --- inside ----------------------------------------------------------------------------------

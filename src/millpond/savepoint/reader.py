@@ -10,10 +10,9 @@ from typing import Any
 import pyarrow.parquet
 
 from millpond.common.paths import local_folder
-from millpond.core import codec
-from millpond.core.codec import BlobKind
 from millpond.errors import SavepointError
 from millpond.savepoint.decoded import decoded_table
+from millpond.savepoint.job_state import SavedJobState
 from millpond.savepoint.manifest import Manifest, OperatorEntry, StateEntry, check_file
 from millpond.savepoint.state_tables import Content, to_columns, to_content
 from millpond.state.broadcast_state import PREFIX as BROADCAST
@@ -38,10 +37,10 @@ class SavepointReader:
                 check_file(self.path, state.file)
 
     @cached_property
-    def job_state(self) -> dict[str, Any]:
-        blob = (self.path / self.manifest.job_file.path).read_bytes()
-        content: dict[str, Any] = codec.decode(BlobKind.EPOCH, blob, self.manifest.job_file.path)
-        return content
+    def job_state(self) -> SavedJobState:
+        """What the savepoint has of the job as a whole."""
+        path = self.path / self.manifest.job_file.path
+        return SavedJobState.decode(path.read_bytes(), str(path))
 
     def operator(self, uid: str) -> OperatorEntry | None:
         return next((own for own in self.manifest.operators if own.uid == uid), None)

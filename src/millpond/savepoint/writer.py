@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow.parquet
 
 from millpond import __version__
-from millpond.core import codec, fault_points
-from millpond.core.codec import BlobKind
+from millpond.core import fault_points
 from millpond.plan.identity import state_layout
 from millpond.plan.physical import JobPlan, OperatorPlan, TaskPlan
+from millpond.savepoint.job_state import SavedJobState
 from millpond.savepoint.manifest import (
     FileEntry,
     Manifest,
@@ -51,7 +51,7 @@ def write_savepoint(
     plan: JobPlan,
     staging: Path,
     target: Path,
-    job_state: dict[str, Any],
+    job_state: SavedJobState,
     epoch: int,
     created_ms: int,
     drained: bool = False,
@@ -63,7 +63,7 @@ def write_savepoint(
             for task in plan.tasks.values()
             if list_parts(staging, task.root)
         ]
-        (building / JOB_FILE).write_bytes(codec.encode(BlobKind.EPOCH, job_state))
+        (building / JOB_FILE).write_bytes(job_state.encode())
         manifest = Manifest(
             id=target.name,
             created_ms=created_ms,
@@ -74,7 +74,7 @@ def write_savepoint(
             parallelism=plan.parallelism,
             drained=drained,
             operators=operators,
-            sources=sorted(job_state["sources"]),
+            sources=sorted(job_state.sources),
             job_file=describe_file(building, JOB_FILE),
         )
         manifest.write(building)

@@ -246,7 +246,7 @@ def _write_change(
         state.fresh_changes = FreshChanges(head.token, blobs)
         next_row = _write_chunks(store, head.next_row, change)
         return head._replace(next_row=next_row, written_bytes=len(change))
-    run = codec.encode(BlobKind.RUN, blobs)
+    run = codec.encode(BlobKind.SEGMENT, blobs)
     next_row = _write_chunks(store, head.fresh_row, run)
     for row in range(next_row, head.next_row):
         store.delete_row(row)
@@ -283,8 +283,8 @@ def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
 def _read_changes(store: LogStore, row: int, end_row: int, where: str) -> Iterator[dict[str, Any]]:
     for blob, place in _read_blobs(store, row, end_row, where):
         kind = blob[3] if len(blob) > 3 else None
-        if kind == BlobKind.RUN:
-            for change in codec.decode(BlobKind.RUN, blob, place):
+        if kind == BlobKind.SEGMENT:
+            for change in codec.decode(BlobKind.SEGMENT, blob, place):
                 yield codec.decode(BlobKind.CHANGE, change, place)
         else:
             expected = BlobKind.SNAPSHOT if kind == BlobKind.SNAPSHOT else BlobKind.CHANGE

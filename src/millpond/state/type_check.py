@@ -1,6 +1,6 @@
 """Whether states that are declared fit those that are stored: asked before a record is read (E47).
 
-A state that a function declares later, while it works, is checked when it does (`KeyGroupState.state`), and so
+A state that a function declares later is checked when it is declared (`KeyGroupState.state`), and so
 are the lists of functions without keys.
 """
 

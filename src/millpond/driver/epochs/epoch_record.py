@@ -11,12 +11,12 @@ from typing import Any
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
-from millpond.driver.job_state import Channels
 from millpond.driver.reporting.checkpoint_history import CheckpointRecord, LogBytes
 from millpond.driver.reporting.statistics import Totals
 from millpond.engine.exchange.controls import Start
 from millpond.engine.exchange.reports import Generators, Prepared, Split
 from millpond.plan.settings import StoredTypes
+from millpond.savepoint.job_state import Channels
 from millpond.savepoint.parts import Part
 from millpond.state.types.schemas import Schema
 
