@@ -34,7 +34,7 @@ from millpond.plan.physical import JobPlan
 from millpond.testing import direct_environment
 from tests.capping.test_counting import DAY, HOUR, START, record, run
 from tests.conftest import delivered_lines
-from tests.unit.test_recovery import Crash, StandInForSpark
+from tests.unit.driver.test_recovery import Crash, StandInForSpark
 
 MINUTE = 60_000
 ADS = {"name": "ads", "level": "ad", "limit": 3, "window": "1d"}

@@ -19,7 +19,7 @@ from millpond.datastream.stream_graph import SinkKind
 from millpond.driver.planning import plan_job
 from millpond.plan.physical import JobPlan
 from millpond.testing import CUT, MarkedSource, direct_environment
-from tests.unit.test_recovery import Crash, StandInForSpark
+from tests.unit.driver.test_recovery import Crash, StandInForSpark
 
 RECORDS = ["a", "b", CUT, "c"]
 

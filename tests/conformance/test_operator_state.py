@@ -25,8 +25,8 @@ from millpond.executors.direct.executor import DirectExecutor
 from millpond.plan.physical import JobPlan
 from millpond.state.operator_lists import deal_out
 from millpond.testing import CUT, FAIL, Harness, MarkedSource, direct_environment
-from tests.unit.test_recovery import Crash, StandInForSpark
-from tests.unit.test_savepoint import go_on, run_and_save
+from tests.unit.driver.test_recovery import Crash, StandInForSpark
+from tests.unit.savepoint.test_savepoint import go_on, run_and_save
 
 
 @pytest.mark.parametrize(

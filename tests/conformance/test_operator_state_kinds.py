@@ -22,7 +22,7 @@ from millpond.datastream.state import ListStateDescriptor, MapStateDescriptor, S
 from millpond.errors import UserFunctionError
 from millpond.testing import Harness
 from tests.conformance.test_operator_state import elements
-from tests.unit.test_savepoint import go_on, run_and_save, run_to_the_end
+from tests.unit.savepoint.test_savepoint import go_on, run_and_save, run_to_the_end
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 

@@ -16,7 +16,7 @@ from millpond.engine.sink_pass import SinkHost
 from millpond.errors import UserFunctionError
 from millpond.plan.physical import JobPlan
 from millpond.testing import direct_environment
-from tests.unit.test_recovery import Crash, StandInForSpark
+from tests.unit.driver.test_recovery import Crash, StandInForSpark
 
 ELEMENTS = (42, 43, 44)
 

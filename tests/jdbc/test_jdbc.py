@@ -23,7 +23,7 @@ from millpond.errors import JobExecutionError, ProgramError, UserFunctionError
 from millpond.plan.physical import JobPlan
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.servers import PostgresServer
-from tests.unit.test_recovery import Crash, StandInForSpark
+from tests.unit.driver.test_recovery import Crash, StandInForSpark
 
 TYPE = Types.ROW_NAMED(["name", "count"], [Types.STRING(), Types.INT()])
 RECORDS = [Row(name="a", count=1), CUT, Row(name="b", count=2), CUT, ("c", 3), CUT]

@@ -26,7 +26,7 @@ from millpond.errors import JobExecutionError, ProgramError, UserFunctionError
 from millpond.plan.physical import JobPlan
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.servers import KafkaServer
-from tests.unit.test_recovery import Crash, StandInForSpark
+from tests.unit.driver.test_recovery import Crash, StandInForSpark
 
 START = KafkaOffsetsInitializer
 ALL = [f"{n}" for n in range(10)]
