@@ -16,13 +16,13 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from millpond.driver.messages import Messages
 
 from millpond.common import Types
 from millpond.core import codec
 from millpond.core.codec import BlobKind
 from millpond.datastream import KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import ValueStateDescriptor
+from millpond.driver.epochs.batch_report import BatchReport
 from millpond.driver.planning import plan_job
 from millpond.engine.exchange.batch import LanePlan, SplitPlan
 from millpond.engine.exchange.controls import Start
@@ -132,7 +132,7 @@ class Job:
             self._end(False)
             raise
         self._end(commit)
-        self.works = Messages.of(rows).works
+        self.works = BatchReport.of(rows).works
         frames = [row[2] for row in rows if row[0] == SINK_LEVEL]
         frames = [blob for blob in frames if codec.kind_of(blob) == BlobKind.FRAME]
         return sorted(value for blob in frames for value in decode_frame(blob).bundle.values)
