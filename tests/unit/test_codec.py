@@ -123,7 +123,7 @@ BLOBS = {
         BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 1, 100, 30, 2, 1.0, 20, ())
     ),
     "unions.v1": lambda: codec.encode(BlobKind.UNIONS, {0: b"one", 1: b"two"}),
-    "run.v1": lambda: codec.encode(BlobKind.RUN, (b"one", b"two")),
+    "run.v1": lambda: codec.encode(BlobKind.SEGMENT, (b"one", b"two")),
 }
 
 

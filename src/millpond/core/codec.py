@@ -7,7 +7,7 @@ Layout of every blob (little endian):
     2       1     version of the kind's format: 4 for frame, 3 for change and snapshot
                   and for control and lane plan, 2 for log head, 1 for the others
     3       1     kind: 1 frame, 2 control, 3 meta, 4 change, 5 snapshot, 6 log head, 7 lane plan,
-                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 run of changes,
+                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 segment of small changes,
                   12 union lists
     4       4     CRC-32 of the payload
     8       ...   payload: a pickle (protocol 5) of plain containers
@@ -46,7 +46,7 @@ class BlobKind(IntEnum):
     BATCH_PLAN = 8
     EPOCH = 9
     SAVEPOINT_PART = 10
-    RUN = 11
+    SEGMENT = 11
     UNIONS = 12
 
 
@@ -54,7 +54,7 @@ class BlobKind(IntEnum):
 # values may be Arrow columns; version 4: keys may be a field of the values.
 # Version 3 of changes and snapshots: the types of states.
 # Version 2 of controls and lane plans: where to write the parts of a savepoint; version 3: union lists.
-# Version 2 of log heads: runs.
+# Version 2 of log heads: segments.
 VERSIONS = dict.fromkeys(BlobKind, 1) | {
     BlobKind.FRAME: 4,
     BlobKind.CONTROL: 3,

@@ -1,8 +1,8 @@
-"""Whether states that are declared fit those that are stored: asked before a record is read (E47).
+"""Checks that declared states fit those that are stored, before a record is read (E47).
 
-`StoredTypes`: uid -> name of a state -> the (kind, types) that it is stored with, one or more. A state that a
-function declares later, while it works, is checked when it does (`KeyGroupState.state`), and so are the lists
-of functions without keys.
+`StoredTypes` has, by uid of the operator and name of the state, the forms (kind, types) that the state is
+stored in, one or more. States that a function declares only while it works are checked when it does
+(`KeyGroupState.state`), and so are the lists of functions without keys.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ Declared = list[tuple[str, StateDescriptor]]
 
 
 def declared_types(declared: Declared) -> dict[str, list[Form]]:
+    """Return the form of each declared state, by its name."""
     return {
         name: [(kind_text(descriptor.kind, False), declared_schemas(descriptor))]
         for name, descriptor in declared
@@ -33,7 +34,8 @@ def declared_types(declared: Declared) -> dict[str, list[Form]]:
 
 
 def check_types(where: str, declared: Declared, stored: dict[str, list[Form]]) -> None:
-    """Raise if a declared state cannot read what is stored under its name. `where` names the operator."""
+    """Raise IncompatibleCheckpointError if a declared state cannot read what is stored under its name.
+    `where` names the operator."""
     for name, descriptor in declared:
         for text, known in stored.get(name, ()):
             spec, _ = stored_kind(text, where)
