@@ -35,7 +35,7 @@ class Lookups:
 
     async def get(
         self,
-        place: Hashable,
+        state: Hashable,
         locate: Locate,
         keys: list[Any],
         encode: Encode,
@@ -53,7 +53,7 @@ class Lookups:
         while True:
             round_ = _Round()
             try:
-                location = await self._location(place, locate, stale, lost)
+                location = await self._location(state, locate, stale, lost)
                 waiting = [number for number in range(len(keys)) if number not in found]
                 await self._ask_all(location, keys, encode, entry, waiting, round_, deadline_s)
                 found |= round_.found
@@ -133,18 +133,18 @@ class Lookups:
             round_.take(number, status, what)
 
     async def _location(
-        self, place: Hashable, locate: Locate, stale: Location | None, lost: set[int]
+        self, state: Hashable, locate: Locate, stale: Location | None, lost: set[int]
     ) -> Location:
         """From memory, unless what is there is stale. Asked for once, however many wait for it."""
-        known = self._locations.get(place)
+        known = self._locations.get(state)
         if known is not None and known is not stale:
             return known
-        async with self._locating.setdefault(place, asyncio.Lock()):
-            known = self._locations.get(place)
+        async with self._locating.setdefault(state, asyncio.Lock()):
+            known = self._locations.get(state)
             if known is None or known is stale:
-                self._locations.pop(place, None)
+                self._locations.pop(state, None)
                 known = await locate(lost)
-                self._locations[place] = known
+                self._locations[state] = known
             return known
 
     async def _connection(self, address: dict[str, Any]) -> SlotConnection:
@@ -172,9 +172,9 @@ class Lookups:
             ):
                 del self._connections[key]
 
-    def forget(self, place: Hashable) -> None:
-        self._locations.pop(place, None)
-        self._locating.pop(place, None)
+    def forget(self, state: Hashable) -> None:
+        self._locations.pop(state, None)
+        self._locating.pop(state, None)
 
     async def close(self) -> None:
         openings, self._connections = list(self._connections.values()), {}

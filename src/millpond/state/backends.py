@@ -1,4 +1,4 @@
-"""Which backend a job has."""
+"""Chooses and opens the backend of a job, as `state.backend.type` says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KNOWN: dict[str, BackendClass] = {
 
 
 def backend_class(backend_type: str) -> BackendClass:
-    """The class that `state.backend.type` names; raises ProgramError if it names none."""
+    """Return the class that `state.backend.type` names. Raises ProgramError if it names none."""
     if backend_type in _KNOWN:
         return _KNOWN[backend_type]
     if "." not in backend_type:
@@ -47,7 +47,8 @@ def backend_class(backend_type: str) -> BackendClass:
 
 
 def backend_settings(configuration: Configuration) -> dict[str, str]:
-    """The settings that a backend gets, checked as far as they are Millpond's."""
+    """Return the settings that are passed to the backend: all that begin with `state.backend.`. Raises
+    ProgramError if the type, or an option of RocksDB, is wrong."""
     settings = {
         key: value for key, value in configuration.to_dict().items() if key.startswith(_PREFIX)
     }
@@ -57,13 +58,14 @@ def backend_settings(configuration: Configuration) -> dict[str, str]:
 
 
 def make_backend(backend: BackendClass) -> StateBackend:
-    """A backend that is not open yet, of its class."""
+    """Return a backend of this class that is not open yet."""
     made = backend()
     return OrderedBackend(made) if isinstance(made, OrderedStoreBackend) else made
 
 
 class OpenBackend:
-    """A backend with its folder. `folder`: where it may be; a temporary one if None."""
+    """An open backend with its folder, which is `folder`, or a new temporary one if that is None. `close`
+    ends both; it is called at the latest when this object is collected."""
 
     def __init__(
         self,
@@ -99,7 +101,7 @@ def _new_folder(folder: str | None, local_dir: str | None) -> Path:
 
 
 def _close(backend: StateBackend, folder: Path) -> None:
-    """RocksDB first: it waits a second for a folder that is gone."""
+    """Close the backend, then remove its folder: RocksDB would wait a second for a folder that is gone."""
     backend.close()
     if not backend.in_memory:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,15 +1,14 @@
-"""The log of one key group: the truth its in-memory state is a cache of.
+"""The change log of one key group: the truth that the state in memory is a cache of.
 
-    rows   snapshot (one or more rows; a large one as a snapshot and changes that belong to it), then the
-           changes: one blob per batch (one or more rows each), or a run of many small ones
-    head   names the newest version and which rows are valid
+    rows   a snapshot (one or more rows; a large one is a snapshot and changes that belong to it), then the
+           changes: one blob per batch (one or more rows each), or a segment of many small ones
+    head   names the newest version, and which rows are valid
 
-A batch reads the head, appends a change and writes the head: cost grows with what changed (E41).
-Small changes are written once more, together as a run, when there are enough of them: a log never has so
-many rows that reading it takes long.
-When what the changes have overwritten outgrows the snapshot by far, the batch writes a new snapshot instead
-and drops the old rows; key groups do so at different times, so that no batch stalls.
-Rows are cut into chunks, because very large values are slow in Spark's state server.
+A batch reads the head, appends a change and writes the head: its cost grows with what has changed (E41). Once
+there are enough small changes, they are written again as one segment, so that a log never has so many rows
+that reading it takes long. When the changes have overwritten far more than the snapshot holds, the batch
+writes a new snapshot instead and drops the old rows. Key groups do so at different times, so that no batch
+stalls. Rows are cut into chunks, because very large values are slow in Spark's state server.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from millpond.errors import CorruptDataError, StateLostError
 from millpond.state.key_group_state import KeyGroupState
 
 CHUNK_BYTES = 256 * 1024
-RUN_BYTES = 32 * 1024  # small changes are kept in memory until they are so large together
+SEGMENT_BYTES = 32 * 1024  # small changes are kept in memory until they are so large together
 COMPACT_MIN_BYTES = 64 * 1024
 COMPACT_MAX_CHANGES = 25_600
 COMPACT_RATIO = (
@@ -38,23 +37,31 @@ HISTORY_LENGTH = 16
 class LogStore(Protocol):
     """Where a log is kept: Spark's state store, or memory."""
 
-    def read_head(self) -> bytes | None: ...
+    def read_head(self) -> bytes | None:
+        """Return the head, or None if the log is new."""
 
-    def write_head(self, head: bytes) -> None: ...
+    def write_head(self, head: bytes) -> None:
+        """Replace the head."""
 
-    def read_row(self, number: int) -> bytes: ...
+    def read_row(self, number: int) -> bytes:
+        """Return a row that was written and not deleted."""
 
-    def write_row(self, number: int, row: bytes) -> None: ...
+    def write_row(self, number: int, row: bytes) -> None:
+        """Write or replace a row."""
 
-    def delete_row(self, number: int) -> None: ...
+    def delete_row(self, number: int) -> None:
+        """Delete a row that is there."""
 
 
 class LogHead(NamedTuple):
-    """The head of version `version`. Rows first_row .. next_row - 1 are valid; since version
-    `append_version` rows were only added. From fresh_row on there are small changes that are in no run yet.
-    `overwritten`: which share of the changes before the snapshot was, when it was written.
-    `token` is new with every write; `history` has (version, token) of the newest versions, so that a
-    state in memory can be recognised as one of them."""
+    """Names version `version` of a log.
+
+    Rows `first_row` to `next_row` - 1 are valid. Since version `append_version` rows have only been added.
+    From `fresh_row` on there are small changes that are in no segment yet. `overwritten` is the share of the
+    changes before the snapshot that had overwritten something when it was written. `token` is new with every
+    write; `history` has (version, token) of the newest versions, so that a state in memory can be recognised
+    as one of them.
+    """
 
     version: int = 0
     token: bytes = b""
@@ -71,16 +78,16 @@ class LogHead(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of the whole log."""
+        """The size of the whole log."""
         return self.snapshot_bytes + self.change_bytes
 
     def includes(self, older: LogHead) -> bool:
-        """True if this log went through exactly `older`."""
+        """Return True if this log went through exactly the version `older`."""
         return (older.version, older.token) in self.history
 
 
 class CachedState(NamedTuple):
-    """A state in memory and the head it corresponds to, with the head before it for the undo."""
+    """A state in memory with the head that it corresponds to, and the head before that, for the undo."""
 
     state: KeyGroupState
     head: LogHead
@@ -88,15 +95,16 @@ class CachedState(NamedTuple):
 
 
 class FreshChanges(NamedTuple):
-    """The blobs from the head's fresh_row on, kept with the state so that a run needs no reading."""
+    """The blobs from the head's `fresh_row` on, kept with the state so that writing a segment reads
+    nothing."""
 
     token: bytes
     blobs: tuple[bytes, ...]
 
 
 class MemoryLogStore:
-    """A log in memory, for the harness and the direct executor. What a batch writes counts when the
-    batch is committed; reads see it before."""
+    """A log in memory, for the harness and the direct executor. What a batch writes can be rolled back until
+    it is committed; reads see it at once."""
 
     def __init__(self) -> None:
         self._head: bytes | None = None
@@ -104,27 +112,34 @@ class MemoryLogStore:
         self._before: tuple[bytes | None, dict[int, bytes | None]] | None = None
 
     def read_head(self) -> bytes | None:
+        """Return the head, or None if the log is new."""
         return self._head
 
     def write_head(self, head: bytes) -> None:
+        """Replace the head."""
         self._remember()
         self._head = head
 
     def read_row(self, number: int) -> bytes:
+        """Return a row. Raises KeyError if there is none."""
         return self._rows[number]
 
     def write_row(self, number: int, row: bytes) -> None:
+        """Write or replace a row."""
         self._remember()[1].setdefault(number, self._rows.get(number))
         self._rows[number] = row
 
     def delete_row(self, number: int) -> None:
+        """Delete a row. Raises KeyError if there is none."""
         self._remember()[1].setdefault(number, self._rows[number])
         del self._rows[number]
 
     def commit(self) -> None:
+        """Keep what was written."""
         self._before = None
 
     def rollback(self) -> None:
+        """Take back what was written since the last commit."""
         if self._before is not None:
             self._head, rows = self._before
             for number, row in rows.items():
@@ -141,6 +156,7 @@ class MemoryLogStore:
 
 
 def read_head(store: LogStore, where: str) -> LogHead:
+    """Return the head of a log; that of version 0 if the log is new. `where` names the log in errors."""
     blob = store.read_head()
     return LogHead() if blob is None else LogHead(*codec.decode(BlobKind.LOG_HEAD, blob, where))
 
@@ -148,8 +164,12 @@ def read_head(store: LogStore, where: str) -> LogHead:
 def load(
     store: LogStore, cached: CachedState | None, where: str, new_state: Callable[[], KeyGroupState]
 ) -> tuple[KeyGroupState, LogHead]:
-    """The state at the log's head: from the cache if it is that version, by undoing the batch it is
-    ahead, by replaying the changes it lacks, or from the snapshot on."""
+    """Return the state at the log's head, and the head: from the cache if it is that version, by undoing the
+    batch it is ahead, by replaying the changes it lacks, or from the snapshot on.
+
+    Raises StateLostError if the state was kept in memory only and is not there, CorruptDataError if a row is
+    damaged.
+    """
     head = read_head(store, where)
     if cached is not None:
         state = cached.state
@@ -183,9 +203,11 @@ def load(
 def append(
     store: LogStore, state: KeyGroupState, head: LogHead, keeps_log: bool = True
 ) -> CachedState:
-    """Write this batch's changes (or a new snapshot) as the next version; without a log, that there is one.
+    """Write the changes of this batch (or a new snapshot) as the next version; if not `keeps_log`, only the
+    head. Without changes nothing is written.
 
-    The state keeps its undo list until the next batch shows whether the write became the truth."""
+    The state keeps its undo list until the next batch shows whether the write became the truth.
+    """
     if not state.has_changes():
         return CachedState(state, head, None)
     token = os.urandom(8)
@@ -233,7 +255,7 @@ def _write_change(
 ) -> LogHead:
     change = codec.encode(BlobKind.CHANGE, state.changes())
     head = head._replace(changes=head.changes + 1, change_bytes=head.change_bytes + len(change))
-    if len(change) > RUN_BYTES // 4:  # it is quick to read as it is
+    if len(change) > SEGMENT_BYTES // 4:  # it is quick to read as it is
         state.fresh_changes = FreshChanges(head.token, ())
         next_row = _write_chunks(store, head.next_row, change)
         return head._replace(fresh_row=next_row, next_row=next_row, written_bytes=len(change))
@@ -242,12 +264,12 @@ def _write_change(
         read = _read_blobs(store, head.fresh_row, head.next_row, state.where)
         fresh = FreshChanges(token_before, tuple(blob for blob, _ in read))
     blobs = (*fresh.blobs, change)
-    if sum(map(len, blobs)) < RUN_BYTES:
+    if sum(map(len, blobs)) < SEGMENT_BYTES:
         state.fresh_changes = FreshChanges(head.token, blobs)
         next_row = _write_chunks(store, head.next_row, change)
         return head._replace(next_row=next_row, written_bytes=len(change))
-    run = codec.encode(BlobKind.SEGMENT, blobs)
-    next_row = _write_chunks(store, head.fresh_row, run)
+    segment = codec.encode(BlobKind.SEGMENT, blobs)
+    next_row = _write_chunks(store, head.fresh_row, segment)
     for row in range(next_row, head.next_row):
         store.delete_row(row)
     state.fresh_changes = FreshChanges(head.token, ())
@@ -255,15 +277,16 @@ def _write_change(
         fresh_row=next_row,
         next_row=next_row,
         append_version=head.version,
-        written_bytes=len(run),
+        written_bytes=len(segment),
     )
 
 
 def _is_due_for_compaction(head: LogHead, key_group: int) -> bool:
-    """True if the log is empty, or too much in it was overwritten, or there are too many changes.
+    """Return True if the log is empty, or too much in it was overwritten, or there are too many changes.
 
-    How much was overwritten since the snapshot nobody knows; as much of it as in the time before, it is
-    assumed. Key groups grow alike; each has limits of its own, so that not all compact in the same batch."""
+    Nobody knows how much was overwritten since the snapshot; the share is assumed to be that of the time
+    before. Key groups grow alike, so each has limits of its own: not all should compact in the same batch.
+    """
     spread = murmur_mix(key_group) % 64 / 64
     limit_bytes = max(head.snapshot_bytes, COMPACT_MIN_BYTES) * (COMPACT_RATIO + spread)
     limit_changes = COMPACT_MAX_CHANGES * (1 + spread)
@@ -272,7 +295,8 @@ def _is_due_for_compaction(head: LogHead, key_group: int) -> bool:
 
 
 def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
-    """Rows are (chunks still to come: 4 bytes, chunk). Returns the row after the last."""
+    """Write a blob as rows of (number of chunks still to come: 4 bytes, chunk). Return the row after the
+    last."""
     chunks = [blob[i : i + CHUNK_BYTES] for i in range(0, len(blob), CHUNK_BYTES)]
     for number, chunk in enumerate(chunks):
         to_come = len(chunks) - 1 - number
@@ -281,18 +305,18 @@ def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
 
 
 def _read_changes(store: LogStore, row: int, end_row: int, where: str) -> Iterator[dict[str, Any]]:
-    for blob, place in _read_blobs(store, row, end_row, where):
+    for blob, where_blob in _read_blobs(store, row, end_row, where):
         kind = blob[3] if len(blob) > 3 else None
         if kind == BlobKind.SEGMENT:
-            for change in codec.decode(BlobKind.SEGMENT, blob, place):
-                yield codec.decode(BlobKind.CHANGE, change, place)
+            for change in codec.decode(BlobKind.SEGMENT, blob, where_blob):
+                yield codec.decode(BlobKind.CHANGE, change, where_blob)
         else:
             expected = BlobKind.SNAPSHOT if kind == BlobKind.SNAPSHOT else BlobKind.CHANGE
-            yield codec.decode(expected, blob, place)
+            yield codec.decode(expected, blob, where_blob)
 
 
 def _read_blobs(store: LogStore, row: int, end_row: int, where: str) -> Iterator[tuple[bytes, str]]:
-    """Blobs, and where they are."""
+    """Return the blobs in rows `row` to `end_row` - 1, each with where it is, for errors."""
     while row < end_row:
         parts: list[bytes] = []
         while True:

@@ -1,4 +1,4 @@
-"""What a window's function does with elements: reduce and aggregate in one form."""
+"""Reduce and aggregate functions in one form."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from millpond.state.tables import MISSING
 
 
 class Combining:
-    """`content` is an accumulator, or for reduce the value so far. `check`, if there is one, makes sure
-    that content has the declared type."""
+    """Adds elements to a content: an accumulator or, for reduce, the value so far. `check`, if there is one,
+    makes sure that the content has the declared type."""
 
     def __init__(self, function: Any, check: Callable[[Any], Any] | None = None) -> None:
         self._aggregate = function if isinstance(function, AggregateFunction) else None
@@ -36,7 +36,7 @@ class Combining:
         return lambda content, value: add(value, create() if content is MISSING else content)
 
     def merged(self, first: Any, second: Any) -> Any:
-        """The content of both."""
+        """Return the content that has the elements of both."""
         if self._aggregate is not None:
             return self._aggregate.merge(first, second)
         return self._reduce(first, second)

@@ -1,7 +1,7 @@
 """State as a function sees it: handles that follow the current key and key group.
 
-A handle keeps the table it reads from; the task binds all handles to another key group's tables
-when it turns to that key group. Access is then one dictionary look-up.
+A handle keeps the table it reads from; the task binds all handles to another key group's tables when it turns
+to that key group. Access is then one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class CurrentKey:
 
 
 class Handle:
-    """`_admit` turns a value into what may rest in a table: checked, and immutable or frozen."""
+    """What handles of all kinds have in common. `_admit` turns a value into what may rest in a table:
+    checked, and immutable or frozen."""
 
     def __init__(self, descriptor: StateDescriptor, current: CurrentKey) -> None:
         self._descriptor = descriptor
@@ -79,14 +80,16 @@ class Handle:
 
     @property
     def declared(self) -> tuple[str, StateDescriptor]:
-        """Under which name, and as what."""
+        """The name that the state is stored under, and its descriptor."""
         return self._descriptor.name, self._descriptor
 
     def keys_with_state(self) -> Iterable[Any]:
-        """Of the key group."""
+        """Return the keys of the key group that have something in this state."""
         return list(self._data)
 
     def bind(self, state: KeyGroupState) -> None:
+        """Turn to the table of another key group. Raises IncompatibleCheckpointError if it has content that
+        cannot become what is declared."""
         self._table = state.state(self._descriptor)
         self._data = self._table.data
 
@@ -96,13 +99,17 @@ def _thaw(value: Any) -> Any:
 
 
 class ValueStateHandle(Handle, ValueState[Any]):
+    """Value state without a time to live."""
+
     _table: ValueTable
 
     def value(self) -> Any:
+        """Return the current key's value, or None. It is a copy if it is mutable."""
         value = self._data.get(self._current.key)
         return loads(value.data) if type(value) is Frozen else value
 
     def update(self, value: Any) -> None:
+        """Set the current key's value; None removes it."""
         if value is None:
             self._table.remove(self._current.key)
         else:
@@ -113,38 +120,47 @@ class ValueStateHandle(Handle, ValueState[Any]):
             self._table.set(self._current.key, value)
 
     def clear(self) -> None:
+        """Remove the current key's value."""
         self._table.remove(self._current.key)
 
 
 class ListStateHandle(Handle, ListState[Any]):
+    """List state without a time to live."""
+
     _table: ListTable
 
     def get(self) -> Iterable[Any]:
+        """Return copies of the current key's elements."""
         return [_thaw(value) for value in self._data.get(self._current.key, ())]
 
     def add(self, value: Any) -> None:
+        """Append an element."""
         self._table.extend(self._current.key, self._admit_all((value,)))
 
     def add_all(self, values: list[Any]) -> None:
+        """Append elements."""
         if values:
             self._table.extend(self._current.key, self._admit_all(values))
 
     def update(self, values: list[Any]) -> None:
+        """Replace all elements."""
         self._table.replace(self._current.key, self._admit_all(values))
 
     def clear(self) -> None:
+        """Remove all elements."""
         self._table.replace(self._current.key, [])
 
 
 class MapStateHandle(Handle, MapState[Any, Any]):
-    """Of any table. `_own` are the entries of `_owner`, the key last asked for. Iteration gives what was
-    there when it began."""
+    """Map state over any table. `_own` are the entries of `_owner`, the key last asked for. Iteration returns
+    what was there when it began."""
 
     _table: MapTable
     _owner: Any = MISSING
     _own: Any = None
 
     def bind(self, state: KeyGroupState) -> None:
+        """Turn to the table of another key group."""
         super().bind(state)
         self._owner = MISSING
 
@@ -155,45 +171,55 @@ class MapStateHandle(Handle, MapState[Any, Any]):
         return self._own
 
     def get(self, key: Any) -> Any:
+        """Return the value of an entry, or None. It is a copy if it is mutable."""
         value = self._entries().get(key)
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
+        """Set an entry."""
         self._table.put(self._current.key, key, self._admit_all((value,))[0])
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
+        """Set all entries of a dictionary."""
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
+        """Remove an entry, if it is there."""
         self._table.remove(self._current.key, key)
 
     def contains(self, key: Any) -> bool:
+        """Return True if there is such an entry."""
         return key in self._entries()
 
     def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return all entries with their values."""
         entries = self._entries().items()
         return ((key, _thaw(value)) for key, value in entries)
 
     def keys(self) -> Iterable[Any]:
+        """Return all entries."""
         entries = self._entries().items()
         return (key for key, _ in entries)
 
     def values(self) -> Iterable[Any]:
+        """Return the values of all entries."""
         entries = self._entries().items()
         return (_thaw(value) for _, value in entries)
 
     def is_empty(self) -> bool:
+        """Return True if the current key has no entries."""
         return not self._entries()
 
     def clear(self) -> None:
+        """Remove all entries of the current key."""
         self._table.clear(self._current.key)
 
 
 class HashMapStateHandle(MapStateHandle):
-    """Of a table in memory. `get`, `put` and `remove` do what the table's methods do, here: they are called
-    for every record, and a call costs as much as the work. `_own` are the entries of `_owner`, the key
-    that was last asked for: a function mostly reads and writes the same key."""
+    """Map state over a table in memory. `get`, `put` and `remove` do themselves what the table's methods do:
+    they are called for every record, and a call costs as much as the work. `_own` are the entries of
+    `_owner`, the key last asked for: a function mostly reads and writes the same key."""
 
     _table: HashMapTable
     _undo: dict[Any, Any]
@@ -201,6 +227,7 @@ class HashMapStateHandle(MapStateHandle):
     _own: dict[Any, Any] | None
 
     def bind(self, state: KeyGroupState) -> None:
+        """Turn to the table of another key group."""
         super().bind(state)
         self._undo = self._table.undo
         self._owner, self._own = None, self._data.get(None)
@@ -209,6 +236,7 @@ class HashMapStateHandle(MapStateHandle):
         return self._data.get(self._current.key) or {}
 
     def get(self, key: Any) -> Any:
+        """Return the value of an entry, or None. It is a copy if it is mutable."""
         owner = self._current.key
         if owner is not self._owner:
             self._owner, self._own = owner, self._data.get(owner)
@@ -218,6 +246,7 @@ class HashMapStateHandle(MapStateHandle):
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
+        """Set an entry, as `HashMapTable.put` does."""
         kind = type(value)
         if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
             try:
@@ -230,14 +259,15 @@ class HashMapStateHandle(MapStateHandle):
         entries = self._own
         if entries is None:
             entries = self._own = self._data[owner] = {}
-        undo, place = self._undo, (owner, key)
-        if place not in undo:
-            undo[place] = entries.get(key, MISSING)
+        undo, location = self._undo, (owner, key)
+        if location not in undo:
+            undo[location] = entries.get(key, MISSING)
         elif key not in entries:
-            self._table.put_again(place)
+            self._table.put_again(location)
         entries[key] = value
 
     def remove(self, key: Any) -> None:
+        """Remove an entry, if it is there, as `HashMapTable.remove` does."""
         owner = self._current.key
         if owner is not self._owner:
             self._owner, self._own = owner, self._data.get(owner)
@@ -251,35 +281,44 @@ class HashMapStateHandle(MapStateHandle):
             self._own = None
 
     def contains(self, key: Any) -> bool:
+        """Return True if there is such an entry."""
         return key in self._entries()
 
     def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return all entries with their values."""
         return [(key, _thaw(value)) for key, value in self._entries().items()]
 
     def keys(self) -> Iterable[Any]:
+        """Return all entries."""
         return list(self._entries())
 
     def values(self) -> Iterable[Any]:
+        """Return the values of all entries."""
         return [_thaw(value) for value in self._entries().values()]
 
     def clear(self) -> None:
+        """Remove all entries of the current key."""
         self._table.clear(self._current.key)
         self._owner, self._own = self._current.key, None
 
 
 class WatchedMapStateHandle(HashMapStateHandle):
-    """Of a table in memory that is watched, because the state is queryable."""
+    """Map state over a table in memory that look-ups read, because the state is queryable."""
 
     def put(self, key: Any, value: Any) -> None:
+        """Set an entry, after the table has noted what it was."""
         self._table.note(self._current.key, key)
         super().put(key, value)
 
     def remove(self, key: Any) -> None:
+        """Remove an entry, after the table has noted what it was."""
         self._table.note(self._current.key, key)
         super().remove(key)
 
 
 class ReducingStateHandle(Handle, ReducingState[Any]):
+    """Reducing state without a time to live."""
+
     _table: ValueTable
 
     def __init__(self, descriptor: ReducingStateDescriptor, current: CurrentKey) -> None:
@@ -288,23 +327,28 @@ class ReducingStateHandle(Handle, ReducingState[Any]):
         self._reduce = function.reduce if isinstance(function, ReduceFunction) else function
 
     def get(self) -> Any:
+        """Return the current key's value, or None."""
         return _thaw(self._data.get(self._current.key))
 
     def at_rest(self) -> Any:
-        """The value as the table holds it: immutable, or frozen."""
+        """Return the value as the table holds it (immutable, or frozen), or None."""
         return self._data.get(self._current.key)
 
     def add(self, value: Any) -> None:
+        """Reduce a value into the one that is there."""
         old = self._data.get(self._current.key, MISSING)
         if old is not MISSING:
             value = self._reduce(_thaw(old), value)
         self._table.set(self._current.key, self._admit_all((value,))[0])
 
     def clear(self) -> None:
+        """Remove the current key's value."""
         self._table.remove(self._current.key)
 
 
 class AggregatingStateHandle(Handle, AggregatingState[Any, Any]):
+    """Aggregating state without a time to live."""
+
     _table: ValueTable
 
     def __init__(self, descriptor: AggregatingStateDescriptor, current: CurrentKey) -> None:
@@ -312,14 +356,17 @@ class AggregatingStateHandle(Handle, AggregatingState[Any, Any]):
         self._function: AggregateFunction = descriptor.get_agg_function()
 
     def get(self) -> Any:
+        """Return the result of the current key's accumulator, or None."""
         accumulator = self._data.get(self._current.key, MISSING)
         return None if accumulator is MISSING else self._function.get_result(_thaw(accumulator))
 
     def add(self, value: Any) -> None:
+        """Add a value to the accumulator; the first one creates it."""
         old = self._data.get(self._current.key, MISSING)
         accumulator = self._function.create_accumulator() if old is MISSING else _thaw(old)
         accumulator = self._function.add(value, accumulator)
         self._table.set(self._current.key, self._admit_all((accumulator,))[0])
 
     def clear(self) -> None:
+        """Remove the current key's accumulator."""
         self._table.remove(self._current.key)

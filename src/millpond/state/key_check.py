@@ -1,4 +1,4 @@
-"""Whether keys are what they were, and so will be found again (C40)."""
+"""Checks that the keys of an operator are what they were, so that they will be found again (C40)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _INTEGERS = ("int", "long")
 
 
 def key_schema(job: JobPlan, task: TaskPlan) -> Schema:
-    """Of the type that the program declares for the keys of a task; that of pickles if it does not."""
+    """Return the schema of the type that the program declares for the keys of a task; that of pickles if it
+    declares none."""
     for task_input in task.inputs:
         exchange = job.exchanges[task_input.exchange]
         if exchange.kind is ExchangeKind.KEY and exchange.key_type is not None:
@@ -29,8 +30,11 @@ def key_schema(job: JobPlan, task: TaskPlan) -> Schema:
 
 
 def changed_key(before: Schema, now: Schema, was_declared: bool = True) -> str | None:
-    """Says so if keys are of another type than they were. What nobody declares is not known. `was_declared`:
-    else `before` is what the values were, and these are longs if they are integers."""
+    """Return a text that says so if keys have another type than they had, else None. An undeclared type is
+    never taken for another.
+
+    If not `was_declared`, `before` was found by looking at the values, which are longs if they are integers.
+    """
     if is_pickled(before) or is_pickled(now) or before == now:
         return None
     if not was_declared and before in _INTEGERS and now in _INTEGERS:
@@ -39,8 +43,8 @@ def changed_key(before: Schema, now: Schema, was_declared: bool = True) -> str |
 
 
 def check_keys(state: KeyGroupState, plan: TaskPlan) -> None:
-    """Raise if a class that keys are of has changed since they were written: one key tells. Plain keys are
-    what they were."""
+    """Raise IncompatibleCheckpointError if the class of the keys has changed since they were written. One key
+    of each table tells; keys that are not dataclasses cannot change."""
     for table in state.tables.values() if plan.keyed else ():
         key = next(iter(table.data), None) if isinstance(table, DataTable) else None
         is_object = dataclasses.is_dataclass(key)

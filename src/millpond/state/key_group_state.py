@@ -30,7 +30,8 @@ _NO_TIMERS = (encode_list([]), encode_list([]))
 
 
 class KeyGroupState:
-    """A cache of what the log says; `changelog.CachedState` says which version of it."""
+    """The state tables and timers of a key group. A cache of what the change log says;
+    `change_log.CachedState` says of which version."""
 
     def __init__(self, key_group: int, storage: KeyGroupStorage | None = None) -> None:
         self.key_group = key_group
@@ -55,8 +56,11 @@ class KeyGroupState:
     def state(
         self, descriptor: StateDescriptor, prefix: str = "", expiry: Expiry | None = None
     ) -> Any:
-        """The table of a state that a function declares. What was written with another type becomes what
-        is declared now, or is refused."""
+        """Return the table of a state that a function declares. Content that was written with another type
+        becomes what is declared now.
+
+        Raises IncompatibleCheckpointError if that is not possible, or the state is of another kind.
+        """
         name = prefix + descriptor.name
         table = self.table(name, descriptor.kind, expiry)
         schemas, known = declared_schemas(descriptor), self.types.get(name)
@@ -73,7 +77,8 @@ class KeyGroupState:
 
     @property
     def is_converted(self) -> bool:
-        """True if what was there at the last commit has another form than what is there now."""
+        """True if the content at the last commit has another form than the content now has, so that neither a
+        rollback nor a look-up can go back to it."""
         return self._converted
 
     def _convert(
@@ -90,7 +95,8 @@ class KeyGroupState:
         self._converted = True
 
     def table(self, name: str, kind: StateKind, expiry: Expiry | None = None) -> Any:
-        """The table of a state, made if there is none. `expiry`: its entries have a time to live."""
+        """Return the table of a state, which is made if there is none. With `expiry`, its entries have a time
+        to live."""
         table = self._table(name, kind)
         if expiry is not None:
             self._let_expire(name, table, expiry)
@@ -123,12 +129,12 @@ class KeyGroupState:
             self._cleaners[name] = Cleaner(table, expiry)
 
     def clean_some(self) -> None:
-        """After a batch: remove some of what has expired."""
+        """Remove some of what has expired. Called after every batch."""
         for cleaner in self._cleaners.values():
             cleaner.clean_some()
 
     def clean_all(self) -> None:
-        """Before a snapshot."""
+        """Remove all that has expired. Called before a snapshot."""
         for cleaner in self._cleaners.values():
             cleaner.clean_all()
 
@@ -138,10 +144,12 @@ class KeyGroupState:
         return kind_text(self.kinds[name], name in self._timed)
 
     def event_timer_count(self) -> int:
+        """Return how many event-time timers there are, in timers and tables."""
         in_tables = sum(table.event_timer_count() for table in self.tables.values())
         return len(self.event_timers) + in_tables
 
     def is_empty(self) -> bool:
+        """Return True if there are neither timers nor any content of a table."""
         return (
             not self.event_timers
             and not self.processing_timers
@@ -149,6 +157,7 @@ class KeyGroupState:
         )
 
     def has_changes(self) -> bool:
+        """Return True if there is something to write to the log."""
         return (
             self.is_restored
             or self.event_timers.has_changes()
@@ -157,6 +166,8 @@ class KeyGroupState:
         )
 
     def changes(self) -> dict[str, Any]:
+        """Return what has changed since the last commit: states (kind, changes) and their types by name,
+        timers."""
         changed = {name: table for name, table in self.tables.items() if table.has_changes()}
         return {
             "states": {
@@ -168,6 +179,7 @@ class KeyGroupState:
         }
 
     def snapshot(self) -> dict[str, Any]:
+        """Return everything, in the form of changes to an empty state."""
         return {
             "states": {
                 name: (self._kind_text(name), table.snapshot())
@@ -180,7 +192,7 @@ class KeyGroupState:
         }
 
     def snapshot_parts(self) -> Iterator[dict[str, Any]]:
-        """The same in pieces: the first as a snapshot, the others as changes that follow it."""
+        """Return the snapshot in parts: the first as a snapshot, the others as changes that follow it."""
         pieces = {n: t.snapshot_parts() for n, t in self.tables.items() if not t.is_empty()}
         domains = {
             "event": self.event_timers.snapshot_parts(),
@@ -201,7 +213,8 @@ class KeyGroupState:
                 yield nothing | {domain: some}
 
     def apply(self, content: dict[str, Any]) -> None:
-        """Take over a snapshot (into an empty state) or one batch's changes."""
+        """Take over a snapshot (into an empty state), or the changes of one batch. Raises CorruptDataError if
+        a state is of an unknown kind."""
         self.derived.clear()
         for name, (kind, changes) in content["states"].items():
             spec, timed = stored_kind(kind, f"{self.where}, state '{name}'")
@@ -212,11 +225,11 @@ class KeyGroupState:
         self.processing_timers.apply(content["processing"])
 
     def waiting_count(self) -> int:
-        """Changes that wait in memory until they are committed."""
+        """Return how many changes wait in memory until they are committed."""
         return sum(part.waiting_count() for part in self._parts())
 
     def rest(self) -> None:
-        """A batch is over."""
+        """Give up memory that only served the batch that is over."""
         for part in self._parts():
             part.rest()
 
@@ -226,6 +239,7 @@ class KeyGroupState:
         yield self.processing_timers
 
     def commit(self) -> None:
+        """Make the current content the one that `rollback` returns to."""
         written = {name for name in self._unlogged_types if self.tables[name].has_changes()}
         self._unlogged_types -= written
         for table in self.tables.values():
@@ -236,7 +250,8 @@ class KeyGroupState:
         self.is_restored = False
 
     def rollback(self) -> bool:
-        """Back to the last commit; False if the state must be reloaded instead."""
+        """Return to the content at the last commit. Returns False if that is not possible: then the state
+        must be reloaded."""
         self.derived.clear()
         return (
             not self._converted

@@ -1,4 +1,4 @@
-"""Lists of functions without keys: how a function gets them, and how they are dealt out anew (E31, C37)."""
+"""Operator state: the lists of functions without keys, and how they are dealt out anew (E31, C37)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ UNION = "_union."  # before those that everyone gets
 
 
 class InitializationContext(FunctionInitializationContext, OperatorStateStore):
-    """Handles of lists in `state`; they are added to `bound`. `known`: union lists of all subtasks."""
+    """Makes handles of lists in `state`, and adds them to `bound`. `known` has the union lists of all
+    subtasks, as (schemas, elements) by name; handles of union lists are added to `unions`."""
 
     def __init__(
         self,
@@ -44,15 +45,19 @@ class InitializationContext(FunctionInitializationContext, OperatorStateStore):
         self._unions = unions
 
     def is_restored(self) -> bool:
+        """Return True if there is state from before."""
         return self._is_restored
 
     def get_operator_state_store(self) -> OperatorStateStore:
+        """Return the store of lists."""
         return self
 
     def get_list_state(self, descriptor: ListStateDescriptor) -> Any:
+        """Return a list that is dealt out anew when the parallelism changes."""
         return self._handle(SPLIT, descriptor)
 
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> Any:
+        """Return a list that begins with the elements of all subtasks."""
         handle = self._unions[descriptor.name] = self._handle(UNION, descriptor)
         lists = [own[descriptor.name] for own in self._known if descriptor.name in own]
         if lists:
@@ -89,19 +94,24 @@ class InitializationContext(FunctionInitializationContext, OperatorStateStore):
 
 
 class SnapshotContext(FunctionSnapshotContext):
+    """Tells a function which batch it is snapshotted after."""
+
     def __init__(self, epoch: int, time_ms: int) -> None:
         self._epoch = epoch
         self._time_ms = time_ms
 
     def get_checkpoint_id(self) -> int:
+        """Return the epoch."""
         return self._epoch
 
     def get_checkpoint_timestamp(self) -> int:
+        """Return the processing time of the batch, in milliseconds."""
         return self._time_ms
 
 
 def deal_out(lists: list[list[Any]], parallelism: int) -> list[list[Any]]:
-    """The elements of all subtasks, for another number of them (C37): in order, one more for the first."""
+    """Return the elements of all subtasks dealt out to another number of them (C37): in order, the first ones
+    get one more."""
     if len(lists) == parallelism:
         return lists
     elements = [element for own in lists for element in own]

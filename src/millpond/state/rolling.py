@@ -1,9 +1,9 @@
-"""Rolling sum, min and max of a key group's records, all at once.
+"""Rolling sum, min and max of all records of a key group at once.
 
-What `reduce` gives record by record, computed per column: records are sorted by key (keeping their order),
-summed up along the column, and put back. It is exact or not done at all: `roll` returns None unless every
-record is an integer, or a tuple of one width whose aggregated field is an integer, and no sum can leave 64
-bits. Then the caller goes record by record.
+The results are those of `reduce`, record by record, but computed per column: records are sorted by key
+(keeping their order), aggregated along the column, and put back. They are exact or not computed at all:
+`roll` returns None unless every record is an integer, or a tuple of one width whose aggregated field is an
+integer, and no sum can leave 64 bits. The caller then goes record by record.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _WORTH_IT = 16  # fewer records are faster one by one
 def roll(
     aggregation: Aggregation, position: int, keys: list[Any], values: list[Any], table: ValueTable
 ) -> list[Any] | None:
-    """The result after each record; the table then holds the last one of each key."""
+    """Return the result after each record, and leave the last one of each key in the table. Return None, and
+    change nothing, if it cannot be done exactly."""
     if len(values) < _WORTH_IT:
         return None
     field = _integers(values, position)
@@ -66,8 +67,8 @@ def running(
     starts: Numbers,
     before: NDArray[Any],
 ) -> NDArray[Any]:
-    """The aggregate along each group of a column that is sorted by group, going on from what each group
-    had before: exactly as if done one by one."""
+    """Return the aggregate along each group of a column that is sorted by group, going on from what each
+    group had before: exactly as if it was done one by one."""
     lengths = numpy.diff(starts, append=len(numbers))
     if numbers.dtype.kind == "i":
         wide = numbers.astype(numpy.int64)
@@ -94,7 +95,8 @@ def running(
 
 
 def _integers(values: list[Any], position: int) -> Numbers | None:
-    """The aggregated field of all records, if it is an integer in each and far from 64 bits."""
+    """Return the aggregated field of all records if it is an integer in each, and far from 64 bits; else
+    None."""
     kinds = set(map(type, values))
     column = values
     if kinds == {tuple}:
@@ -114,7 +116,8 @@ def _integers(values: list[Any], position: int) -> Numbers | None:
 
 
 def _running(aggregation: Aggregation, numbers: Numbers, starts: Numbers) -> Numbers | None:
-    """The aggregate along each group of a column that is sorted by group."""
+    """Return the aggregate along each group of a column that is sorted by group, or None if it might
+    overflow."""
     lengths = numpy.diff(starts, append=len(numbers))
     if aggregation is Aggregation.SUM:
         if int(numpy.abs(numbers).max()) * len(numbers) >= _LIMIT:
@@ -150,7 +153,8 @@ def _with_field(
     results: Numbers,
     first_records: Numbers,
 ) -> list[Any]:
-    """The other fields are those of the first record of each key."""
+    """Return records with the results in the aggregated field. The other fields are those of the first record
+    of each key."""
     if type(values[0]) is not tuple:
         return results.tolist()  # type: ignore[no-any-return]
     firsts = [

@@ -1,4 +1,4 @@
-"""The lists of a source function, which has one subtask: on the driver."""
+"""The lists of a source function, which runs as one subtask on the driver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from millpond.state.operator_lists import InitializationContext, SnapshotContext
 
 
 class SourceLists(SourceListsContract):
-    """`saved`: what `content` gave once; None: there is nothing from before."""
+    """The operator state of one source function. `saved` is what `content` once returned; None if there is
+    nothing from before."""
 
     def __init__(self, function: CheckpointedFunction, source: str, saved: Any) -> None:
         self._function = function
@@ -23,12 +24,15 @@ class SourceLists(SourceListsContract):
             self._state.commit()
 
     def initialize(self) -> None:
+        """Let the function ask for its lists."""
         context = InitializationContext(self._state, [], self._is_restored, [], {})
         self._function.initialize_state(context)
 
     def snapshot(self, epoch: int, time_ms: int) -> None:
+        """Let the function bring its lists up to date, after batch `epoch`."""
         self._function.snapshot_state(SnapshotContext(epoch, time_ms))
         self._state.commit()
 
     def content(self) -> Any:
+        """Return the lists in a form that can be saved."""
         return self._state.snapshot()

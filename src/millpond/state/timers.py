@@ -18,7 +18,7 @@ _time_of = itemgetter(0)
 
 
 class Timers(ABC):
-    """A set of (time, key, namespace) that gives up its smallest. `next_ms` is never later than it."""
+    """A set of (time, key, namespace) that gives up its smallest. `next_ms` is never later than that."""
 
     next_ms: int
 
@@ -26,36 +26,40 @@ class Timers(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None: ...
+    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        """Add a timer. Does nothing if it is there."""
 
     @abstractmethod
-    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None: ...
+    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        """Remove a timer, if it is there."""
 
     @abstractmethod
     def next_time_ms(self) -> int | None:
-        """When the earliest timer is due; None if there is none."""
+        """Return when the earliest timer is due, or None if there is none."""
 
     @abstractmethod
     def pop_due(self, clock_ms: int) -> TimerId | None:
-        """Remove and return the earliest timer if it is due at `clock_ms`; `next_ms` says whether it
-        is worth asking again."""
+        """Remove and return the earliest timer if it is due at `clock_ms`, else return None. `next_ms` then
+        says whether it is worth asking again."""
 
     @abstractmethod
-    def has_changes(self) -> bool: ...
+    def has_changes(self) -> bool:
+        """Return True if timers came or went since the last commit."""
 
     @abstractmethod
     def changes(self) -> tuple[Any, ...]:
-        """(those that are gone, those that came), since the last commit."""
+        """Return (those that went, those that came) since the last commit."""
 
     @abstractmethod
     def snapshot(self) -> tuple[Any, ...]:
-        """All, in the form of changes."""
+        """Return all timers, in the form of changes."""
 
     def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
-        """The same in pieces, at least one."""
+        """Return the snapshot in one or more parts."""
         yield self.snapshot()
 
     def apply(self, changes: tuple[Any, ...]) -> None:
+        """Take over what `changes` or `snapshot` returned, and commit."""
         gone, came = changes
         for timer in decode_list(gone):
             self.delete(*timer)
@@ -64,31 +68,33 @@ class Timers(ABC):
         self.commit()
 
     @abstractmethod
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        """Make the current timers those that `rollback` returns to."""
 
     @abstractmethod
     def rollback(self) -> bool:
-        """Back to the last commit; False if that cannot be done exactly (then: reload)."""
+        """Return to the timers at the last commit. Returns False if that cannot be done exactly: then they
+        must be reloaded."""
 
     def waiting_count(self) -> int:
-        """How many changes wait in memory for the commit, and would not otherwise be there."""
+        """Return how many changes are in memory only because they wait for the commit."""
         return 0
 
     def rest(self) -> None:
-        """A batch is over: give up memory that only served it."""
+        """Give up memory that only served the batch that is over."""
 
 
 class TimerQueue(Timers):
-    """In memory. A set of (time, key, namespace) that gives up its smallest.
+    """Timers in memory.
 
-    Timers lie unsorted in spans of time: registering or deleting one is a dictionary access. When the
-    clock enters a span, its timers are sorted into `_near`, the next one at the end. What is registered
-    in such a span later on waits in the heap `_late`, under a number. `_spans` is the truth: timer -> its
-    number in `_late`, 0 if it is not there. Entries of `_near` and `_late` that were deleted since have
-    another number or none, and are skipped.
+    Timers lie unsorted in spans of time: registering or deleting one is a dictionary access. When the clock
+    enters a span, its timers are sorted into `_near`, the next one at the end. What is registered in such a
+    span later on waits in the heap `_late`, under a number. `_spans` is the truth: timer -> its number in
+    `_late`, 0 if it is not there. Entries of `_near` and `_late` that were deleted since have another number
+    or none, and are skipped.
 
-    Equal times fire in the order they were registered, also after a restore: spans, and the log, keep
-    that order. `next_ms` is never later than the earliest timer.
+    Equal times fire in the order they were registered, also after a restore: spans, and the change log, keep
+    that order.
     """
 
     def __init__(self) -> None:
@@ -109,6 +115,7 @@ class TimerQueue(Timers):
         return sum(map(len, self._spans.values()))
 
     def register(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        """Add a timer. Does nothing if it is there."""
         timer = (time_ms, key, namespace)
         span = time_ms >> _SPAN_BITS
         timers = self._spans.get(span)
@@ -123,12 +130,14 @@ class TimerQueue(Timers):
             timers[timer] = self._add_late(timer)
 
     def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        """Remove a timer, if it is there."""
         timer = (time_ms, key, namespace)
         timers = self._spans.get(time_ms >> _SPAN_BITS)
         if timers is not None and timer in timers:
             self._remove(timer, timers)
 
     def next_time_ms(self) -> int | None:
+        """Return when the earliest timer is due, or None if there is none."""
         timer = self._peek(NEVER_MS)
         if timer is None:
             return None
@@ -136,6 +145,7 @@ class TimerQueue(Timers):
         return self.next_ms
 
     def pop_due(self, clock_ms: int) -> TimerId | None:
+        """Remove and return the earliest timer if it is due at `clock_ms`, else return None."""
         near = self._near
         if near and not self._late:  # by far the most frequent case
             timer = near[-1]
@@ -172,8 +182,8 @@ class TimerQueue(Timers):
         return timer
 
     def _peek(self, clock_ms: int) -> TimerId | None:
-        """The earliest timer, at the end of `_near` or at the top of `_late`. Spans that begin after
-        `clock_ms` are not looked into; if there are only such, None."""
+        """Return the earliest timer, at the end of `_near` or at the top of `_late`. Spans that begin after
+        `clock_ms` are not looked into; if there are only such, return None."""
         spans, late = self._spans, self._late
         while True:
             near = self._near
@@ -204,20 +214,26 @@ class TimerQueue(Timers):
     # --- the log ---------------------------------------------------------------------------------
 
     def has_changes(self) -> bool:
+        """Return True if timers came or went since the last commit."""
         return bool(self._came or self._gone)
 
     def changes(self) -> tuple[Any, ...]:
+        """Return (those that went, those that came) since the last commit."""
         return encode_list(self._gone), encode_list(list(self._came))
 
     def snapshot(self) -> tuple[Any, ...]:
+        """Return all timers, in the form of changes."""
         return encode_list([]), encode_list([t for span in self._spans.values() for t in span])
 
     def commit(self) -> None:
+        """Make the current timers those that `rollback` returns to."""
         self._came.clear()
         self._gone.clear()
         self._came_late = False
 
     def rollback(self) -> bool:
+        """Take back timers that came since the last commit. Returns False if others went, or some came into a
+        span that is sorted: they would fire in another order."""
         if self._gone or self._came_late:
             return False  # a timer put back would come last among those of its time
         for timer in self._came:
@@ -252,8 +268,8 @@ class TimerQueue(Timers):
         return self._late_count
 
     def _open_next_span(self) -> None:
-        """Sort the timers of the next span into `_near`; spans that are empty by now go. `_near` and
-        `_late` are empty."""
+        """Sort the timers of the next span into `_near`, and drop spans that are empty by now. `_near` and
+        `_late` are empty before."""
         span = heapq.heappop(self._far)
         for passed in [passed for passed in self._open if not self._spans[passed]]:
             del self._spans[passed]
@@ -265,5 +281,6 @@ class TimerQueue(Timers):
 
 
 def earliest(*times_ms: int | None) -> int | None:
+    """Return the smallest of the times that are not None, or None if there is none."""
     known = [time_ms for time_ms in times_ms if time_ms is not None]
     return min(known) if known else None

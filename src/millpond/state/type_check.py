@@ -1,4 +1,4 @@
-"""Whether states that are declared fit those that are stored: asked before a record is read (E47).
+"""Checks that declared states fit those that are stored, before a record is read (E47).
 
 A state that a function declares later is checked when it is declared (`KeyGroupState.state`), and so
 are the lists of functions without keys.
@@ -23,6 +23,7 @@ Declared = list[tuple[str, StateDescriptor]]
 
 
 def declared_types(declared: Declared) -> Mapping[str, list[StoredForm]]:
+    """Return the form of each declared state, by its name."""
     return {
         name: [(kind_text(descriptor.kind, False), declared_schemas(descriptor))]
         for name, descriptor in declared
@@ -30,7 +31,8 @@ def declared_types(declared: Declared) -> Mapping[str, list[StoredForm]]:
 
 
 def check_types(where: str, declared: Declared, stored: Mapping[str, list[StoredForm]]) -> None:
-    """Raise if a declared state cannot read what is stored under its name. `where` names the operator."""
+    """Raise IncompatibleCheckpointError if a declared state cannot read what is stored under its name. `where`
+    names the operator."""
     for name, descriptor in declared:
         for text, known in stored.get(name, ()):
             spec, _ = stored_kind(text, where)

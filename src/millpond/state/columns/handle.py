@@ -22,28 +22,37 @@ Cells = NDArray[Any]
 
 
 class ColumnStateHandle(ColumnState):
+    """One column of the table of a column function."""
+
     def __init__(self, descriptor: ColumnStateDescriptor) -> None:
         self._descriptor = descriptor
         self._name = descriptor.name
         self._table = ColumnTable()
 
     def bind(self, state: KeyGroupState) -> None:
+        """Turn to the table of another key group. Raises IncompatibleCheckpointError if the column is stored
+        with another type or default."""
         self._table = state.table(COLUMNS, StateKind.COLUMN)
         self._table.declare(self._name, self._descriptor.dtype, self._descriptor.default)
 
     def get(self, rows: Numbers) -> Cells:
+        """Return the values of the rows."""
         return self._table.get(self._name, rows)
 
     def put(self, rows: Numbers, values: ArrayLike) -> None:
+        """Set the values of the rows. Raises TypeMismatchError if one does not fit the declared type."""
         self._table.put(self._name, rows, self._admitted(values, len(rows)))
 
     def running_sum(self, rows: Numbers, amounts: ArrayLike) -> Cells:
+        """Add each amount to its row, one after the other, and return what the row held after it."""
         return self._run(Aggregation.SUM, rows, amounts)
 
     def running_max(self, rows: Numbers, values: ArrayLike) -> Cells:
+        """Let each value raise its row, one after the other, and return what the row held after it."""
         return self._run(Aggregation.MAX, rows, values)
 
     def running_min(self, rows: Numbers, values: ArrayLike) -> Cells:
+        """Let each value lower its row, one after the other, and return what the row held after it."""
         return self._run(Aggregation.MIN, rows, values)
 
     def _run(self, aggregation: Aggregation, rows: Numbers, values: ArrayLike) -> Cells:
@@ -62,7 +71,8 @@ class ColumnStateHandle(ColumnState):
         return results
 
     def _admitted(self, values: ArrayLike, count: int) -> Cells:
-        """The values in the type of the state, one per row; raises if one does not fit."""
+        """Return the values in the type of the state, one per row. Raises TypeMismatchError if one does not
+        fit."""
         given = numpy.asarray(values)
         dtype = self._descriptor.dtype
         if given.ndim and len(given) != count:

@@ -1,7 +1,7 @@
 """The state of a column function in one key group: a row per key, an array per state.
 
-A key gets a row when its first record comes. At the end of a batch the rows without content (all cells
-at their defaults, no timers) are given back; the log then needs no key to say what a row held.
+A key gets a row when its first record comes. At the end of a batch, rows without content (all cells at their
+defaults, no timers) are given back; so the log needs no key to say what a row held.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _MIN_ROWS = 16
 
 
 class ColumnTable(StateTable):
-    """`undo_call` takes back what one call of the function wrote. There is no undo of a whole batch:
-    it is reloaded from the log, which happens after failures only."""
+    """The rows of a key group. `undo_call` takes back what one call of the function wrote. A whole batch
+    cannot be undone: it is reloaded from the log, which happens after failures only."""
 
     def __init__(self) -> None:
         self._row_of: dict[Any, int] = {}
@@ -57,7 +57,7 @@ class ColumnTable(StateTable):
     # --- rows ------------------------------------------------------------------------------------
 
     def rows_of(self, keys: list[Any]) -> Numbers:
-        """The rows of these keys, in order; new keys get new ones."""
+        """Return the rows of these keys, in order; new keys get new rows."""
         row_of = self._row_of
         new = [key for key in dict.fromkeys(keys) if key not in row_of]
         if new:
@@ -81,7 +81,7 @@ class ColumnTable(StateTable):
         self._make_room()
 
     def _make_room(self) -> None:
-        """Cells for all rows."""
+        """Make the arrays long enough for all rows."""
         room = len(self._timers_of)
         if room >= len(self._keys):
             return
@@ -91,10 +91,11 @@ class ColumnTable(StateTable):
             self._cells[name] = _extended(cells, wanted, self._defaults[name])
 
     def keys_of(self, rows: Numbers) -> list[Any]:
+        """Return the keys of these rows, in order."""
         return list(map(self._keys.__getitem__, rows.tolist()))
 
     def release_rows(self) -> None:
-        """Take back the rows whose keys have left nothing. Called at the end of a batch."""
+        """Take back the rows of keys that have left nothing. Called at the end of a batch."""
         if not self._touched:
             return
         rows, self._touched = self._distinct(self._touched), []
@@ -126,7 +127,7 @@ class ColumnTable(StateTable):
             keys[row] = MISSING
 
     def _distinct(self, parts: list[Numbers], without: list[int] | None = None) -> Numbers:
-        """The rows in these arrays, once each, sorted."""
+        """Return the rows in these arrays, once each, sorted."""
         marked = numpy.zeros(len(self._timers_of), bool)
         for rows in parts:
             marked[rows] = True
@@ -137,7 +138,8 @@ class ColumnTable(StateTable):
     # --- cells -----------------------------------------------------------------------------------
 
     def declare(self, name: str, dtype: numpy.dtype[Any], default: Any) -> None:
-        """A state of the function. It may be new, or in the log already."""
+        """Make a column for a state of the function, unless it is there. Raises IncompatibleCheckpointError
+        if it is there with another type or default."""
         cells = self._cells.get(name)
         if cells is None:
             self._cells[name] = numpy.full(len(self._timers_of), default, dtype)
@@ -150,9 +152,11 @@ class ColumnTable(StateTable):
             )
 
     def get(self, name: str, rows: Numbers) -> Cells:
+        """Return copies of the cells of a state in these rows."""
         return self._cells[name][rows]
 
     def put(self, name: str, rows: Numbers, values: Cells) -> None:
+        """Set the cells of a state in these rows."""
         cells = self._cells[name]
         self._call.append((name, rows, cells[rows]))
         cells[rows] = values
@@ -164,6 +168,7 @@ class ColumnTable(StateTable):
         self._call.clear()
 
     def accept_call(self) -> None:
+        """Keep what was put: `undo_call` does not reach behind this."""
         for name, rows, _ in self._call:
             self._written.setdefault(name, []).append(rows)
         self._call.clear()
@@ -171,6 +176,7 @@ class ColumnTable(StateTable):
     # --- timers ----------------------------------------------------------------------------------
 
     def register(self, times: Numbers, rows: Numbers) -> None:
+        """Add event-time timers: a time for each row. A timer that is there already is added once only."""
         repeats = self.timers.add(times, rows)
         self._count_timers(rows, 1)
         if len(repeats):
@@ -185,7 +191,7 @@ class ColumnTable(StateTable):
             numpy.add.at(self._timers_of, rows, by)
 
     def remove_fired(self, times: Numbers, rows: Numbers, count: int) -> None:
-        """Of the timers that are due, in order, the first `count` have fired."""
+        """Remove the first `count` timers of those that are due, in order: they have fired."""
         until_ms = int(times[count - 1])
         self._drop_until(until_ms)
         if self._fired_until_ms is None or until_ms > self._fired_until_ms:
@@ -207,6 +213,7 @@ class ColumnTable(StateTable):
         ]
 
     def remove_timers(self, timers: set[tuple[int, int]]) -> None:
+        """Remove these (time, row), as far as they are there."""
         if not timers:
             return
         rows = self.timers.remove(timers)
@@ -221,6 +228,7 @@ class ColumnTable(StateTable):
     # --- the log ---------------------------------------------------------------------------------
 
     def has_changes(self) -> bool:
+        """Return True if anything has changed since the last commit."""
         return bool(
             self._new
             or self._freed
@@ -231,9 +239,9 @@ class ColumnTable(StateTable):
         )
 
     def changes(self) -> tuple[Any, ...]:
-        """Until when timers have fired (None: none have); (time, row) of deleted ones; rows that are
-        free again; rows that are new, and their keys; the cells that were written, by state; times and
-        rows of the timers that came."""
+        """Return what has changed since the last commit: until when timers have fired (None: none have);
+        (time, row) of deleted timers; rows that are free again; rows that are new, and their keys; the cells
+        that were written, by state; times and rows of the timers that came."""
         times, rows = _joined(self._registered)
         unused = [row for row in self._released if self._keys[row] is MISSING]
         cells = {}
@@ -251,6 +259,7 @@ class ColumnTable(StateTable):
         )
 
     def snapshot(self) -> tuple[Any, ...]:
+        """Return everything, in the form of changes to an empty table."""
         used = list(self._row_of.values())
         rows = numpy.array(used, numpy.int64)
         times, timer_rows = self.timers.all()
@@ -271,6 +280,7 @@ class ColumnTable(StateTable):
         return *encoded, _encode_numbers(cells[rows])
 
     def apply(self, changes: tuple[Any, ...]) -> None:
+        """Take over what `changes` or `snapshot` returned, and commit."""
         fired_until_ms, removed, freed, new, keys, cells, times, timer_rows = changes
         if fired_until_ms is not None:
             self._drop_until(fired_until_ms)
@@ -297,15 +307,19 @@ class ColumnTable(StateTable):
         self._free = None
 
     def commit(self) -> None:
+        """Forget what has changed."""
         self._begin_batch()
 
     def rollback(self) -> bool:
+        """Return True if nothing has changed since the last commit. Changes cannot be taken back: reload."""
         return not self.has_changes()
 
     def is_empty(self) -> bool:
+        """Return True if no key has a row."""
         return not self._row_of
 
     def event_timer_count(self) -> int:
+        """Return how many timers there are."""
         return len(self.timers)
 
 

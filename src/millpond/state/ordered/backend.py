@@ -1,4 +1,4 @@
-"""A backend made of an ordered store of bytes, such as RocksDB or one of a user's own."""
+"""A backend on an ordered store of bytes, such as RocksDB or one of a user's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.state.ordered.key_group import StoredKeyGroup
 
 
 class OrderedBackend(StateBackend):
-    """Puts tables and timers of key groups on the store that `opener` opens."""
+    """Puts the tables and timers of key groups on the store that `opener` opens."""
 
     _store: OrderedStore
 
@@ -23,10 +23,13 @@ class OrderedBackend(StateBackend):
         self.reads_from_any_thread = opener.reads_from_any_thread
 
     def open(self, context: BackendContext) -> None:
+        """Open the store."""
         self._store = self._opener.open_store(context)
 
     def key_group(self, operator: int, number: int) -> KeyGroupStorage:
+        """Return storage for a key group. What the store had of it is deleted."""
         return StoredKeyGroup(self._store, operator, number)
 
     def close(self) -> None:
+        """Close the store."""
         self._store.close()

@@ -49,6 +49,7 @@ EXACT = frozenset(
 
 
 def encode_key(key: Any) -> bytes:
+    """Return the bytes of a key. Equal keys have equal bytes."""
     kind = type(key)
     if kind is str:
         try:
@@ -75,7 +76,8 @@ def encode_key(key: Any) -> bytes:
 
 
 class KeyBytes:
-    """`encode_key` of the key that a function is called for: all of its states ask for the same one."""
+    """Returns `encode_key` of the key that a function is called for, and remembers it: all states of the
+    function ask for the same one."""
 
     __slots__ = ("_bytes", "_key")
 
@@ -84,13 +86,14 @@ class KeyBytes:
         self._bytes = encode_key(None)
 
     def of(self, key: Any) -> bytes:
+        """Return the bytes of a key."""
         if key is not self._key:
             self._key, self._bytes = key, encode_key(key)
         return self._bytes
 
 
 def is_exact(key: Any) -> bool:
-    """True if `decode_key` gives back the key with its type."""
+    """Return True if `decode_key` gives the key back with its type."""
     kind = type(key)
     if kind in EXACT:
         return True
@@ -100,7 +103,7 @@ def is_exact(key: Any) -> bool:
 
 
 def decode_key(data: bytes, at: int = 0) -> tuple[Any, int]:
-    """The key at a position, and where it ends."""
+    """Return the key at position `at`, and where it ends. Raises ValueError if its bytes do not tell it."""
     tag = data[at]
     if tag in (_STRING, _BYTES):
         end = data.index(0, at + 1)
@@ -133,7 +136,7 @@ def decode_key(data: bytes, at: int = 0) -> tuple[Any, int]:
 
 
 def after(prefix: bytes) -> bytes:
-    """The first bytes that come after everything that begins with `prefix`."""
+    """Return the first bytes that come after everything that begins with `prefix`."""
     whole = prefix.rstrip(b"\xff")
     return whole[:-1] + bytes([whole[-1] + 1])
 
@@ -171,7 +174,7 @@ def _decode_float(data: bytes, at: int) -> float:
 
 
 def _encode_other(key: Any) -> bytes:
-    """Keys that cannot be told from their bytes, but have the same bytes if they are equal."""
+    """Return the bytes of a key that cannot be told from them. They are the same if keys are equal."""
     kind = type(key)
     if isinstance(key, bytearray):
         return encode_key(bytes(key))
@@ -227,7 +230,8 @@ def _named(tag: bytes, kind: type, content: Any) -> bytes:
 
 
 def _pickled(key: Any) -> bytes:
-    """Without references between parts: which of them are the same object must not matter."""
+    """Return a pickle without references between its parts: which of them are the same object must not
+    matter."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, 5)
     pickler.fast = True

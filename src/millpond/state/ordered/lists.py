@@ -1,4 +1,4 @@
-"""Lists in an ordered store: to append reads nothing. See `stored_tables.py`."""
+"""Lists in an ordered store. Appending reads nothing. See `tables.py` for the layout."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ _NUMBER_BYTES = 8
 
 
 class StoredListTable(StoredTable, ListTable):
+    """key -> list, as one entry of the store per commit that appended to it."""
+
     def __init__(self, store: OrderedStore, prefix: bytes, next_number: Callable[[], int]) -> None:
         super().__init__(store, prefix)
         self._next_number = next_number
@@ -25,6 +27,7 @@ class StoredListTable(StoredTable, ListTable):
         self._known: dict[Any, list[Any]] = {}  # what is stored, of keys that were read
 
     def get(self, key: Any, default: Any = None) -> Any:
+        """Return the list of a key, or `default`. What was read is remembered until the batch is over."""
         is_all, added = self._waiting.get(key, (False, []))
         if is_all:
             return added or default
@@ -33,16 +36,17 @@ class StoredListTable(StoredTable, ListTable):
         return [*self._known[key], *added] or default
 
     def _read(self, key: Any) -> list[Any]:
-        """As `get`, but not to be remembered."""
+        """Return the list of a key, like `get`, without remembering it."""
         is_all, added = self._waiting.get(key, (False, []))
         return added if is_all else [*self._stored(key), *added]
 
     def look_up(self, key: Any, committed: bool) -> Any:
+        """Return a copy of a key's list, now or as it was `committed`, or MISSING."""
         return (self._stored(key) if committed else list(self._read(key))) or MISSING
 
     def _stored(self, key: Any) -> list[Any]:
-        place = self._prefix + encode_key(key)
-        chunks = [unpack(data) for _, data in self._store.scan(place, after(place))]
+        address = self._prefix + encode_key(key)
+        chunks = [unpack(data) for _, data in self._store.scan(address, after(address))]
         return list(chain.from_iterable(chunks))
 
     def __contains__(self, key: Any) -> bool:
@@ -50,30 +54,32 @@ class StoredListTable(StoredTable, ListTable):
 
     def __iter__(self) -> Iterator[Any]:
         waiting = {self._prefix + encode_key(key): key for key in self._waiting}
-        for place, data in in_order(self._owners(), waiting):
+        for address, data in in_order(self._owners(), waiting):
             if data is not None:
-                yield self._key_of(place, data)
-            elif waiting[place] in self:
-                yield waiting[place]
+                yield self._key_of(address, data)
+            elif waiting[address] in self:
+                yield waiting[address]
 
     def _owners(self) -> Iterator[tuple[bytes, bytes]]:
-        """What was appended first to each key, under the key's place."""
+        """Return what was appended first to each key, under the address of the key."""
         last = b""
-        for place, data in self._store.scan(self._prefix, self._end):
-            own = place[:-_NUMBER_BYTES]
+        for address, data in self._store.scan(self._prefix, self._end):
+            own = address[:-_NUMBER_BYTES]
             if own != last:
                 last = own
                 yield own, data
 
     def locations(self) -> Iterator[Any]:
+        """Return the keys that there are; some may come twice. The table may change meanwhile."""
         last = b""
-        for place, data in self._slowly(self._prefix):
-            if place[:-_NUMBER_BYTES] != last:
-                last = place[:-_NUMBER_BYTES]
-                yield self._key_of(place, data)
+        for address, data in self._slowly(self._prefix):
+            if address[:-_NUMBER_BYTES] != last:
+                last = address[:-_NUMBER_BYTES]
+                yield self._key_of(address, data)
         yield from list(self._waiting)
 
     def extend(self, key: Any, values: list[Any]) -> None:
+        """Append values to the list of a key."""
         waiting = self._waiting.get(key)
         if waiting is None:
             self._waiting[key] = (False, list(values))
@@ -81,14 +87,17 @@ class StoredListTable(StoredTable, ListTable):
             waiting[1].extend(values)
 
     def replace(self, key: Any, values: list[Any]) -> None:
+        """Set the list of a key; an empty one removes it."""
         if not values and key not in self._waiting and self._known.get(key) == []:
             return  # it was read, and is empty
         self._waiting[key] = (True, list(values))
 
     def changed_count(self) -> int:
+        """Return how many lists have changed since the last commit."""
         return len(self._waiting)
 
     def changes(self) -> tuple[Any, ...]:
+        """Return what has changed since the last commit, laid out as `HashListTable.changes`."""
         appended = [not is_all for is_all, _ in self._waiting.values()]
         return self._encoded(list(self._waiting), appended, [e for _, e in self._waiting.values()])
 
@@ -108,7 +117,7 @@ class StoredListTable(StoredTable, ListTable):
 
     @staticmethod
     def _encoded(keys: list[Any], appended: list[bool], lists: list[list[Any]]) -> tuple[Any, ...]:
-        """In the form of `HashListTable.changes`."""
+        """Return columns laid out as `HashListTable.changes`."""
         columns = (keys, appended, list(map(len, lists)), list(chain.from_iterable(lists)))
         return tuple(map(encode_list, columns))
 
@@ -122,22 +131,24 @@ class StoredListTable(StoredTable, ListTable):
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         for key, (is_all, elements) in self._waiting.items():
-            place = self._prefix + encode_key(key)
+            address = self._prefix + encode_key(key)
             if is_all:
-                deletes.extend(old for old, _ in self._store.scan(place, after(place)))
+                deletes.extend(old for old, _ in self._store.scan(address, after(address)))
             if elements:
                 number = self._next_number().to_bytes(_NUMBER_BYTES, "big")
                 content = tuple(elements)
                 exact = is_exact(key)
                 puts.append(
-                    (place + number, pack(content) if exact else pack_with_key(key, content))
+                    (address + number, pack(content) if exact else pack_with_key(key, content))
                 )
         return puts, deletes
 
     def rollback(self) -> bool:
+        """Forget what waits to be written. Always possible."""
         self._waiting.clear()
         self._known.clear()
         return True
 
     def rest(self) -> None:
+        """Forget what was only read."""
         self._known.clear()

@@ -1,4 +1,4 @@
-"""MapState over `StoredMapTable`: does here what the table would; it is called for every record."""
+"""Map state over `StoredMapTable`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from millpond.state.tables import MISSING
 
 
 class StoredMapStateHandle(MapStateHandle):
+    """Does itself what the table's methods would: it is called for every record."""
+
     _table: StoredMapTable
     _own: StoredEntries
 
     def get(self, key: Any) -> Any:
+        """Return the value of an entry, or None. It is a copy if it is mutable."""
         owner = self._current.key
         if owner is not self._owner:
             self._owner, self._own = owner, self._table.entries(owner)
@@ -28,6 +31,7 @@ class StoredMapStateHandle(MapStateHandle):
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: Any, value: Any) -> None:
+        """Set an entry."""
         kind = type(value)
         if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
             try:
@@ -42,6 +46,7 @@ class StoredMapStateHandle(MapStateHandle):
         own.changed[key] = None
 
     def remove(self, key: Any) -> None:
+        """Remove an entry, if it is there."""
         owner = self._current.key
         if owner is not self._owner:
             self._owner, self._own = owner, self._table.entries(owner)

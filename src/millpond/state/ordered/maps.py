@@ -1,4 +1,4 @@
-"""Maps in an ordered store: an entry of its own for every entry. See `stored_tables.py`."""
+"""Maps in an ordered store: every entry is an entry of the store. See `tables.py` for the layout."""
 
 from __future__ import annotations
 
@@ -25,37 +25,42 @@ Scan = Callable[[bytes, bytes], Iterator[tuple[bytes, bytes]]]
 
 
 class StoredEntries:
-    """The entries of one key: as the dictionary that they are in memory, but read one by one.
+    """The entries of one key, asked like the dictionary that they are in memory, but read one by one.
 
-    `known` are those that were read or changed in this batch, MISSING where there is none."""
+    `known` has those that were read or changed in this batch, MISSING where there is none.
+    """
 
-    __slots__ = ("_get", "_scan", "changed", "known", "places", "prefix")
+    __slots__ = ("_get", "_scan", "addresses", "changed", "known", "prefix")
 
     def __init__(self, get: Get, scan: Scan, prefix: bytes) -> None:
         self._get = get
         self._scan = scan
         self.prefix = prefix
         self.known: dict[Any, Any] = {}
-        self.places: dict[Any, bytes] = {}  # of entries that were read
+        self.addresses: dict[Any, bytes] = {}  # of entries that were read
         self.changed: dict[Any, None] = {}
 
     def read(self, entry: Any) -> Any:
-        """What is stored; called if it is not known yet."""
-        place = self.places[entry] = self.prefix + encode_key(entry)
-        data = self._get(place)
+        """Return what the store has for an entry, or MISSING, and remember it. Called if the entry is not
+        known."""
+        address = self.addresses[entry] = self.prefix + encode_key(entry)
+        data = self._get(address)
         value = self.known[entry] = MISSING if data is None else unpack(data)
         return value
 
     def put(self, entry: Any, value: Any) -> None:
+        """Set the value of an entry; MISSING removes it."""
         self.known[entry] = value
         self.changed[entry] = None
 
     def remove(self, entry: Any) -> None:
+        """Remove an entry. Nothing is written if it was looked for and is not there."""
         if self.known.get(entry) is MISSING and entry not in self.changed:
             return  # it was looked for, and is not there
         self.put(entry, MISSING)
 
     def get(self, entry: Any, default: Any = None) -> Any:
+        """Return the value of an entry, or `default`."""
         value = self.known.get(entry, UNKNOWN)
         if value is UNKNOWN:
             value = self.read(entry)
@@ -71,7 +76,7 @@ class StoredEntries:
         return value
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """As they are now, whatever changes meanwhile."""
+        """Return all entries with their values, as they are now, whatever changes meanwhile."""
         prefix, known = self.prefix, self.known
         waiting = {prefix + encode_key(entry): (entry, known[entry]) for entry in self.changed}
         return _merged(prefix, self._scan(prefix, after(prefix)), waiting)
@@ -82,6 +87,7 @@ class StoredEntries:
     keys = __iter__
 
     def values(self) -> Iterator[Any]:
+        """Return the values of all entries."""
         return (value for _, value in self.items())
 
     def __bool__(self) -> bool:
@@ -94,23 +100,25 @@ class StoredEntries:
         """Forget what was only read."""
         if len(self.changed) < len(self.known):
             self.known = {entry: self.known[entry] for entry in self.changed}
-            self.places = {e: place for e, place in self.places.items() if e in self.changed}
+            self.addresses = {
+                e: address for e, address in self.addresses.items() if e in self.changed
+            }
 
 
 def _merged(
     prefix: bytes, stored: Iterator[tuple[bytes, bytes]], waiting: dict[bytes, tuple[Any, Any]]
 ) -> Iterator[tuple[Any, Any]]:
-    for place, data in in_order(stored, waiting):
+    for address, data in in_order(stored, waiting):
         if data is not None:
             kept = kept_key(data)
-            entry = decode_key(place, len(prefix))[0] if kept is None else kept[1]
+            entry = decode_key(address, len(prefix))[0] if kept is None else kept[1]
             yield entry, unpack(data)
-        elif waiting[place][1] is not MISSING:
-            yield waiting[place]
+        elif waiting[address][1] is not MISSING:
+            yield waiting[address]
 
 
 class StoredMapTable(StoredTable, MapTable):
-    """In `data` a key has its entries, whether there are any or not."""
+    """key -> entries. In `data` every key has entries, whether there are any or not."""
 
     def __init__(self, store: OrderedStore, prefix: bytes, key_bytes: KeyBytes) -> None:
         super().__init__(store, prefix)
@@ -119,6 +127,7 @@ class StoredMapTable(StoredTable, MapTable):
         self._owners: dict[Any, StoredEntries] = {}  # of keys that this batch has asked for
 
     def entries(self, key: Any) -> StoredEntries:
+        """Return the entries of a key, to be asked until the batch is over."""
         entries = self._owners.get(key)
         if entries is None:
             prefix = self._prefix + self._key_bytes.of(key)
@@ -126,6 +135,7 @@ class StoredMapTable(StoredTable, MapTable):
         return entries
 
     def look_up(self, key: Any, committed: bool) -> Any:
+        """Return the entries of a key, now or as they were `committed`, or MISSING."""
         prefix = self._prefix + encode_key(key)
         own = None if committed else self._owners.get(key)
         waiting: dict[bytes, tuple[Any, Any]] = {}
@@ -135,6 +145,7 @@ class StoredMapTable(StoredTable, MapTable):
         return entries or MISSING
 
     def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
+        """Return the value of an entry, now or as it was `committed`, or MISSING."""
         own = None if committed else self._owners.get(key)
         if own is not None and entry in own.changed:
             return own.known[entry]
@@ -142,65 +153,75 @@ class StoredMapTable(StoredTable, MapTable):
         return MISSING if data is None else unpack(data)
 
     def get(self, key: Any, default: Any = None) -> Any:
+        """Return the entries of a key, also if there are none."""
         return self.entries(key)
 
     def __contains__(self, key: Any) -> bool:
         return bool(self.entries(key))
 
     def entry(self, key: Any, entry: Any) -> Any:
+        """Return the value of an entry, or MISSING."""
         return self.entries(key).get(entry, MISSING)
 
     def put(self, key: Any, entry: Any, value: Any) -> None:
+        """Set the value of an entry."""
         self.entries(key).put(entry, value)
 
     def remove(self, key: Any, entry: Any) -> None:
+        """Remove an entry, if it is there."""
         self.entries(key).remove(entry)
 
     def clear(self, key: Any) -> None:
+        """Remove all entries of a key."""
         entries = self.entries(key)
         for entry in [entry for entry, _ in entries.items()]:
             entries.put(entry, MISSING)
 
     def __iter__(self) -> Iterator[Any]:
         waiting = {own.prefix: key for key, own in self._owners.items() if own.changed}
-        for place, data in in_order(self._stored_owners(), waiting):
+        for address, data in in_order(self._stored_owners(), waiting):
             if data is not None:
-                yield self._place_of(place, data)[0]
-            elif self.entries(waiting[place]):
-                yield waiting[place]
+                yield self._location_of(address, data)[0]
+            elif self.entries(waiting[address]):
+                yield waiting[address]
 
     def _stored_owners(self) -> Iterator[tuple[bytes, bytes]]:
-        """The first entry of each key, under the key's place."""
+        """Return the first stored entry of each key, under the address of the key."""
         start = self._prefix
         while (first := next(self._store.scan(start, self._end), None)) is not None:
-            key, _ = self._place_of(*first)
+            key, _ = self._location_of(*first)
             own = self._prefix + encode_key(key)
             yield own, pack_with_key((key, None), None)
             start = after(own)
 
-    def _place_of(self, place: bytes, data: bytes) -> tuple[Any, Any]:
+    def _location_of(self, address: bytes, data: bytes) -> tuple[Any, Any]:
         kept = kept_key(data)
         if kept is not None:
             return kept  # type: ignore[no-any-return]
-        key, end = decode_key(place, len(self._prefix))
-        return key, decode_key(place, end)[0]
+        key, end = decode_key(address, len(self._prefix))
+        return key, decode_key(address, end)[0]
 
     def locations(self) -> Iterator[Any]:
-        for place, data in self._slowly(self._prefix):
-            yield self._place_of(place, data)
+        """Return the (key, entry) that there are; some may come twice, and some be gone. The table may change
+        meanwhile."""
+        for address, data in self._slowly(self._prefix):
+            yield self._location_of(address, data)
         for key, own in list(self._owners.items()):
             for entry in list(own.changed):
                 yield key, entry
 
     def changed_count(self) -> int:
+        """Return how many entries have changed since the last commit."""
         return sum(len(own.changed) for own in self._owners.values())
 
     def has_changes(self) -> bool:
+        """Return True if an entry has changed since the last commit."""
         return any(own.changed for own in self._owners.values())
 
     # --- the log ---------------------------------------------------------------------------------
 
     def changes(self) -> tuple[Any, ...]:
+        """Return what has changed since the last commit, laid out as `HashMapTable.changes`."""
         keys: list[Any] = []
         counts: list[int] = []
         entries: list[Any] = []
@@ -231,19 +252,19 @@ class StoredMapTable(StoredTable, MapTable):
         entries: list[Any] = []
         values: list[Any] = []
         owner, own_prefix = UNKNOWN, b""
-        for place, data in in_order(self._store.scan(self._prefix, self._end), waiting):
+        for address, data in in_order(self._store.scan(self._prefix, self._end), waiting):
             if data is None:
-                key, entry, value = waiting[place]
+                key, entry, value = waiting[address]
                 if value is MISSING:
                     continue
-            elif own_prefix and place.startswith(own_prefix) and data[0] != 0x01:
-                key, entry, value = owner, decode_key(place, len(own_prefix))[0], unpack(data)
+            elif own_prefix and address.startswith(own_prefix) and data[0] != 0x01:
+                key, entry, value = owner, decode_key(address, len(own_prefix))[0], unpack(data)
             else:
-                (key, entry), value = self._place_of(place, data), unpack(data)
+                (key, entry), value = self._location_of(address, data), unpack(data)
             if len(entries) == size:
                 yield _encoded(keys, counts, entries, values, [])
                 keys, counts, entries, values, own_prefix = [], [], [], [], b""
-            if not own_prefix or not place.startswith(own_prefix):
+            if not own_prefix or not address.startswith(own_prefix):
                 owner, own_prefix = key, self._prefix + encode_key(key)
                 keys.append(key)
                 counts.append(0)
@@ -268,23 +289,30 @@ class StoredMapTable(StoredTable, MapTable):
         for key, own in self._owners.items():
             if not own.changed:
                 continue
-            prefix, values, places, is_own_exact = own.prefix, own.known, own.places, is_exact(key)
+            prefix, values, addresses, is_own_exact = (
+                own.prefix,
+                own.known,
+                own.addresses,
+                is_exact(key),
+            )
             for entry in own.changed:
                 value = values[entry]
-                place = places.get(entry) or prefix + encode_key(entry)
+                address = addresses.get(entry) or prefix + encode_key(entry)
                 if value is MISSING:
-                    deletes.append(place)
+                    deletes.append(address)
                 elif is_own_exact and (type(entry) in EXACT or is_exact(entry)):
-                    puts.append((place, pack(value)))
+                    puts.append((address, pack(value)))
                 else:
-                    puts.append((place, pack_with_key((key, entry), value)))
+                    puts.append((address, pack_with_key((key, entry), value)))
         return puts, deletes
 
     def rollback(self) -> bool:
+        """Forget what waits to be written. Always possible."""
         self._owners.clear()
         return True
 
     def rest(self) -> None:
+        """Forget what was only read."""
         self._owners = {key: own for key, own in self._owners.items() if own.changed}
         for own in self._owners.values():
             own.rest()
@@ -293,5 +321,5 @@ class StoredMapTable(StoredTable, MapTable):
 def _encoded(
     keys: list[Any], counts: list[int], entries: list[Any], values: list[Any], gone: list[Any]
 ) -> tuple[Any, ...]:
-    """In the form of `HashMapTable.changes`."""
+    """Return columns laid out as `HashMapTable.changes`."""
     return tuple(map(encode_list, (keys, counts, entries, values, gone, [])))

@@ -1,6 +1,7 @@
 """State in an embedded RocksDB on the slot's local disk: for state larger than memory.
 
-The write-ahead log is off: what the process loses with its life comes back from the key groups' logs.
+RocksDB's write-ahead log is off: what dies with the process comes back from the change logs of the key
+groups.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ _STYLES = ("level", "universal")  # not fifo, which drops what is old, as a cach
 
 
 class RocksDBStateBackend(OrderedStoreBackend):
+    """The backend `state.backend.type=rocksdb`."""
+
     reads_from_any_thread = True
 
     def open_store(self, context: BackendContext) -> OrderedStore:
+        """Open an empty database in the context's folder."""
         return RocksDBStore(context)
 
 
 class RocksDBStore(OrderedStore):
+    """An ordered store in RocksDB."""
+
     def __init__(self, context: BackendContext) -> None:
         rocksdict = import_rocksdict()
         self._read_options = rocksdict.ReadOptions
@@ -38,18 +44,23 @@ class RocksDBStore(OrderedStore):
         self._db.set_write_options(writing)
 
     def get(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None."""
         value: bytes | None = self._db.get(key)
         return value
 
     def getter(self) -> Callable[[bytes], bytes | None]:
+        """Return RocksDB's own look-up, which saves a call."""
         return self._db.get  # type: ignore[no-any-return]
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Return the entries from `start` up to, not including, `end`, as they are now."""
         reading = self._read_options()
         reading.set_iterate_upper_bound(end)
         return _held(self._db.items(from_key=start, read_opt=reading), reading)
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes]) -> None:
+        """Write deletes, then puts, all or nothing. Raises JobExecutionError if RocksDB cannot, as when the
+        disk is full."""
         batch = self._batch(raw_mode=True)
         put, delete = batch.put, batch.delete
         for key in deletes:
@@ -65,19 +76,22 @@ class RocksDBStore(OrderedStore):
             ) from problem
 
     def delete_range(self, start: bytes, end: bytes) -> None:
+        """Delete everything from `start` up to, not including, `end`. An empty range costs no tombstone."""
         if next(self.scan(start, end), None) is not None:
             self._db.delete_range(start, end)
 
     def close(self) -> None:
+        """Close the database."""
         self._db.close()
 
 
 def _held(items: Iterator[tuple[bytes, bytes]], _: Any) -> Iterator[tuple[bytes, bytes]]:
-    """The bound of an iterator lies in its options: they must live as long."""
+    """Return the items, and hold their read options as long: the bound of an iterator lies in them."""
     yield from items
 
 
 def import_rocksdict() -> Any:
+    """Return the module rocksdict. Raises SetupError if it is not installed."""
     try:
         return importlib.import_module("rocksdict")
     except ImportError:
@@ -88,7 +102,7 @@ def import_rocksdict() -> Any:
 
 
 def make_options(configuration: Configuration) -> Any:
-    """RocksDB's options as a job's settings say."""
+    """Return RocksDB's options, as a job's settings say. Raises ProgramError if one is wrong."""
     rocksdict = import_rocksdict()
     table = rocksdict.BlockBasedOptions()
     table.set_block_cache(rocksdict.Cache(options.ROCKSDB_CACHE.read_bytes(configuration)))
@@ -122,7 +136,8 @@ def make_options(configuration: Configuration) -> Any:
 
 
 def load_by_name(name: str, setting: str) -> Any:
-    """What a dotted name stands for."""
+    """Return what a dotted name stands for. Raises ProgramError, naming `setting`, if it cannot be
+    imported."""
     module, _, attribute = name.rpartition(".")
     try:
         return getattr(importlib.import_module(module), attribute)

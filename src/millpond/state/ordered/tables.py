@@ -1,11 +1,11 @@
-"""Tables whose entries lie in an ordered store, each under bytes of its own.
-
-Changes wait in memory until they are committed, so to roll back is to forget them. What a batch reads is kept
-until the batch is over: functions mostly read a key more than once.
+"""Tables whose entries lie in an ordered store, each under an address of its own:
 
     value   prefix, key            value
-    map     prefix, key, entry     value (stored_maps.py)
-    list    prefix, key, number    the elements that one commit appended; numbers grow (stored_lists.py)
+    map     prefix, key, entry     value (maps.py)
+    list    prefix, key, number    the elements that one commit appended; numbers grow (lists.py)
+
+Changes wait in memory until they are committed, so rolling back is forgetting them. What a batch reads is
+kept until the batch is over: functions mostly read a key more than once.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Writes = tuple[list[tuple[bytes, bytes]], list[bytes]]  # what to put, what to d
 def in_order(
     stored: Iterable[tuple[bytes, bytes]], waiting: Iterable[bytes]
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """Places and what is stored there; None where something waits to be written."""
+    """Return addresses in order, with what is stored there; None where something waits to be written."""
     rest = deque(sorted(waiting))
-    for place, data in stored:
-        while rest and rest[0] < place:
+    for address, data in stored:
+        while rest and rest[0] < address:
             yield rest.popleft(), None
-        if rest and rest[0] == place:
+        if rest and rest[0] == address:
             yield rest.popleft(), None
         else:
-            yield place, data
-    for place in rest:
-        yield place, None
+            yield address, data
+    for address in rest:
+        yield address, None
 
 
 class StoredTable(DataTable):
-    """A table can be asked like the dictionary that `data` is in memory."""
+    """A table that can be asked like the dictionary that `data` is in memory."""
 
     def __init__(self, store: OrderedStore, prefix: bytes) -> None:
         self._store = store
@@ -54,9 +54,11 @@ class StoredTable(DataTable):
 
     @property
     def data(self) -> Any:  # type: ignore[override]
+        """The table itself."""
         return self
 
     def get(self, key: Any, default: Any = None) -> Any:
+        """Return what a key has, or `default`."""
         raise NotImplementedError
 
     def __getitem__(self, key: Any) -> Any:
@@ -66,7 +68,7 @@ class StoredTable(DataTable):
         return value
 
     def __iter__(self) -> Iterator[Any]:
-        """All keys."""
+        """Return all keys."""
         raise NotImplementedError
 
     def __bool__(self) -> bool:
@@ -76,31 +78,36 @@ class StoredTable(DataTable):
         return sum(1 for _ in self)
 
     def keys(self) -> set[Any]:
+        """Return all keys, as a set."""
         return set(self)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return all keys with what they have."""
         for key in self:
             yield key, self[key]
 
     def is_empty(self) -> bool:
+        """Return True if no key has anything."""
         return not self
 
     def watch(self) -> None:
-        """What waits is apart from what is stored."""
+        """Do nothing: what waits is apart from what is stored, and so from what `look_up` reads."""
 
     def has_changes(self) -> bool:
+        """Return True if anything has changed since the last commit."""
         return self.changed_count() > 0
 
     def waiting_count(self) -> int:
+        """Return how many changes wait in memory: all of them."""
         return self.changed_count()
 
-    def _key_of(self, place: bytes, data: bytes) -> Any:
+    def _key_of(self, address: bytes, data: bytes) -> Any:
         if data[0] == 0x01:
             return kept_key(data)
-        return decode_key(place, len(self._prefix))[0]
+        return decode_key(address, len(self._prefix))[0]
 
     def _slowly(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The entries from `start` on, by new scans: the table may be committed in between."""
+        """Return the entries from `start` on, by new scans, because the table may be committed in between."""
         while True:
             some = list(islice(self._store.scan(start, self._end), _KEYS_AT_ONCE))
             yield from some
@@ -109,17 +116,20 @@ class StoredTable(DataTable):
             start = some[-1][0] + b"\x00"
 
     def snapshot(self) -> tuple[Any, ...]:
+        """Return everything, in the form of changes to an empty table."""
         (everything,) = self._pieces(sys.maxsize)
         return everything
 
     def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+        """Return the snapshot in parts of about ENTRIES_AT_ONCE entries."""
         return self._pieces(ENTRIES_AT_ONCE)
 
     def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
-        """Of about so many entries, at least one piece."""
+        """Return the snapshot in parts of about `size` entries, at least one."""
         raise NotImplementedError
 
     def apply(self, changes: tuple[Any, ...]) -> None:
+        """Take over what `changes` or `snapshot` returned, and commit."""
         self._take_over(*map(decode_list, changes))
         self.commit()
 
@@ -127,6 +137,7 @@ class StoredTable(DataTable):
         raise NotImplementedError
 
     def commit(self) -> None:
+        """Write what waits to the store."""
         if self.has_changes():
             puts, deletes = self._writes()
             self._store.write(puts, deletes)
@@ -137,6 +148,8 @@ class StoredTable(DataTable):
 
 
 class StoredValueTable(StoredTable, ValueTable):
+    """key -> one value."""
+
     def __init__(self, store: OrderedStore, prefix: bytes, key_bytes: KeyBytes) -> None:
         super().__init__(store, prefix)
         self._key_bytes = key_bytes
@@ -145,6 +158,7 @@ class StoredValueTable(StoredTable, ValueTable):
         self._changed: dict[Any, None] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
+        """Return the value of a key, or `default`. What was read is remembered until the batch is over."""
         value = self._known.get(key, UNKNOWN)
         if value is UNKNOWN:
             data = self._get(self._prefix + self._key_bytes.of(key))
@@ -152,6 +166,7 @@ class StoredValueTable(StoredTable, ValueTable):
         return default if value is MISSING else value
 
     def look_up(self, key: Any, committed: bool) -> Any:
+        """Return the value of a key, now or as it was `committed`, or MISSING."""
         # Not by `_key_bytes`, which belongs to the thread that works.
         if not committed and key in self._changed:
             return self._known[key]
@@ -165,33 +180,40 @@ class StoredValueTable(StoredTable, ValueTable):
         return (key for key, _ in self.items())
 
     def items(self) -> Iterator[tuple[Any, Any]]:
+        """Return all keys with their values."""
         waiting = {self._prefix + encode_key(key): (key, self._known[key]) for key in self._changed}
         stored = self._store.scan(self._prefix, self._end)
-        for place, data in in_order(stored, waiting):
+        for address, data in in_order(stored, waiting):
             if data is not None:
-                yield self._key_of(place, data), unpack(data)
-            elif waiting[place][1] is not MISSING:
-                yield waiting[place]
+                yield self._key_of(address, data), unpack(data)
+            elif waiting[address][1] is not MISSING:
+                yield waiting[address]
 
     def locations(self) -> Iterator[Any]:
-        for place, data in self._slowly(self._prefix):
-            yield self._key_of(place, data)
+        """Return the keys that there are; some may come twice, and some be gone. The table may change
+        meanwhile."""
+        for address, data in self._slowly(self._prefix):
+            yield self._key_of(address, data)
         yield from list(self._changed)
 
     def set(self, key: Any, value: Any) -> None:
+        """Set the value of a key."""
         self._known[key] = value
         self._changed[key] = None
 
     def remove(self, key: Any) -> None:
+        """Remove the value of a key. Nothing is written if it was looked for and is not there."""
         if self._known.get(key) is MISSING and key not in self._changed:
             return  # it was looked for, and is not there
         self._known[key] = MISSING
         self._changed[key] = None
 
     def changed_count(self) -> int:
+        """Return how many keys have changed since the last commit."""
         return len(self._changed)
 
     def changes(self) -> tuple[Any, ...]:
+        """Return what has changed since the last commit, laid out as `HashValueTable.changes`."""
         known = self._known
         gone = [key for key in self._changed if known[key] is MISSING]
         keys = [key for key in self._changed if known[key] is not MISSING]
@@ -219,18 +241,20 @@ class StoredValueTable(StoredTable, ValueTable):
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         for key in self._changed:
-            value, place = self._known[key], prefix + encode_key(key)
+            value, address = self._known[key], prefix + encode_key(key)
             if value is MISSING:
-                deletes.append(place)
+                deletes.append(address)
             else:
-                puts.append((place, pack(value) if is_exact(key) else pack_with_key(key, value)))
+                puts.append((address, pack(value) if is_exact(key) else pack_with_key(key, value)))
         return puts, deletes
 
     def rollback(self) -> bool:
+        """Forget what waits to be written. Always possible."""
         self._known.clear()
         self._changed.clear()
         return True
 
     def rest(self) -> None:
+        """Forget what was only read."""
         known = self._known
         self._known = {key: known[key] for key in self._changed}

@@ -2,8 +2,8 @@
 
     prefix, time, key, namespace     nothing, or the timer itself if bytes do not tell it exactly
 
-A timer is registered and deleted without reading. Equal times fire in the order of their keys' bytes. No part
-of the store that was passed is ever scanned again: what was deleted there would have to be skipped.
+A timer is registered and deleted without reading. Equal times fire in the order of their keys' bytes. A part
+of the store that was passed is never scanned again: what was deleted there would have to be skipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _AT_ONCE = 512
 
 
 class StoredTimers(Timers):
-    """Timers that come wait unsorted in `_later` until the clock comes near the first of them."""
+    """Timers in a region of an ordered store. New ones wait unsorted in `_later` until the clock comes near
+    the first of them."""
 
     def __init__(self, store: OrderedStore, prefix: bytes, key_bytes: KeyBytes) -> None:
         self._store = store
@@ -37,8 +38,8 @@ class StoredTimers(Timers):
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing waits to be written, nothing was read."""
-        self._came: dict[TimerId, bytes] = {}  # timer -> its place
+        """Forget what waits to be written, and what was read."""
+        self._came: dict[TimerId, bytes] = {}  # timer -> its address
         self._gone: dict[TimerId, bytes] = {}
         # A heap of those that came, and some that are not there any more.
         self._sorted: list[tuple[bytes, TimerId]] = []
@@ -49,7 +50,7 @@ class StoredTimers(Timers):
         self._has_more = self._stored_from_ms < NEVER_MS
         self.next_ms = self._stored_from_ms
 
-    def _place(self, time_ms: int, key: Any, namespace: Any) -> bytes:
+    def _address(self, time_ms: int, key: Any, namespace: Any) -> bytes:
         own = self._prefix + encode_key(time_ms) + self._key_bytes.of(key)
         return own + (b"\x01" if namespace is None else encode_key(namespace))
 
@@ -63,22 +64,25 @@ class StoredTimers(Timers):
         return self._peek(NEVER_MS) is not None
 
     def register(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        """Add a timer. Does nothing if it is there."""
         timer = (time_ms, key, namespace)
         if timer in self._came:
             return
-        place = self._gone.pop(timer, b"") or self._place(*timer)
-        self._came[timer] = place
-        self._later.append((place, timer))
+        address = self._gone.pop(timer, b"") or self._address(*timer)
+        self._came[timer] = address
+        self._later.append((address, timer))
         if time_ms < self._later_ms:
             self._later_ms = time_ms
         if time_ms < self.next_ms:
             self.next_ms = time_ms
 
     def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+        """Remove a timer, if it is there."""
         timer = (time_ms, key, namespace)
-        self._gone[timer] = self._came.pop(timer, b"") or self._place(*timer)
+        self._gone[timer] = self._came.pop(timer, b"") or self._address(*timer)
 
     def next_time_ms(self) -> int | None:
+        """Return when the earliest timer is due, or None if there is none."""
         found = self._peek(NEVER_MS)
         if found is None:
             return None
@@ -86,6 +90,7 @@ class StoredTimers(Timers):
         return self.next_ms
 
     def pop_due(self, clock_ms: int) -> TimerId | None:
+        """Remove and return the earliest timer if it is due at `clock_ms`, else return None."""
         timer = self._peek(clock_ms)
         if timer is None:
             return None
@@ -93,17 +98,17 @@ class StoredTimers(Timers):
         self.next_ms = min(timer[0], self._later_ms, unread_ms)
         if timer[0] > clock_ms:
             return None
-        place = self._came.pop(timer, None)
+        address = self._came.pop(timer, None)
         if self._read and self._read[0][1] == timer:
             self._gone[timer] = self._read.popleft()[0]
-        elif place is not None and place < self._read_until:
+        elif address is not None and address < self._read_until:
             # It was stored and has fired before in this batch: the log must say that it is gone again.
-            self._gone[timer] = place
+            self._gone[timer] = address
         return timer
 
     def _peek(self, clock_ms: int) -> TimerId | None:
-        """The earliest timer, of those that came and those that are stored. Stored ones are read only if they
-        can be due at `clock_ms`."""
+        """Return the earliest timer, of those that came and those that are stored. Stored ones are read only
+        if they can be due at `clock_ms`."""
         came, waiting, read = self._came, self._sorted, self._read
         if self._later_ms <= clock_ms:
             for timer in self._later:
@@ -128,7 +133,8 @@ class StoredTimers(Timers):
     def _read_some(self) -> None:
         scan = self._store.scan(self._read_until, self._end)
         some = [
-            (place, _timer(self._prefix, place, data)) for place, data in islice(scan, _AT_ONCE)
+            (address, _timer(self._prefix, address, data))
+            for address, data in islice(scan, _AT_ONCE)
         ]
         self._has_more = len(some) == _AT_ONCE
         if some:
@@ -138,19 +144,24 @@ class StoredTimers(Timers):
     # --- the log ---------------------------------------------------------------------------------
 
     def has_changes(self) -> bool:
+        """Return True if timers came or went since the last commit."""
         return bool(self._came or self._gone)
 
     def waiting_count(self) -> int:
+        """Return how many changes wait in memory: all of them."""
         return len(self._came) + len(self._gone)
 
     def changes(self) -> tuple[Any, ...]:
+        """Return (those that went, those that came) since the last commit."""
         return encode_list(list(self._gone)), encode_list(list(self._came))
 
     def snapshot(self) -> tuple[Any, ...]:
+        """Return all timers, in the form of changes."""
         (everything,) = self._pieces(sys.maxsize)
         return everything
 
     def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+        """Return the snapshot in parts of about ENTRIES_AT_ONCE timers."""
         return self._pieces(ENTRIES_AT_ONCE)
 
     def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
@@ -169,10 +180,11 @@ class StoredTimers(Timers):
                 return
 
     def commit(self) -> None:
+        """Write what waits to the store."""
         if self.has_changes():
             puts = [
-                (place, b"" if all(map(is_exact, timer)) else pack_with_key(timer, None))
-                for timer, place in self._came.items()
+                (address, b"" if all(map(is_exact, timer)) else pack_with_key(timer, None))
+                for timer, address in self._came.items()
             ]
             self._store.write(puts, self._gone.values())
         earliest = min((timer[0] for timer in self._came), default=NEVER_MS)
@@ -180,17 +192,19 @@ class StoredTimers(Timers):
         self._begin()
 
     def _first_stored_ms(self) -> int:
-        """No stored timer that is not gone is earlier."""
+        """Return a time that no stored timer which is not gone is earlier than."""
         self.rest()
         if not self._has_more:
             return NEVER_MS
         return decode_key(self._read_until, len(self._prefix))[0]  # type: ignore[no-any-return]
 
     def rollback(self) -> bool:
+        """Forget what waits to be written. Always possible."""
         self._begin()
         return True
 
     def rest(self) -> None:
+        """Forget timers that were read ahead; they are read again when they are due."""
         while self._read and self._read[0][1] in self._gone:
             self._read.popleft()
         if self._read:
@@ -198,10 +212,10 @@ class StoredTimers(Timers):
             self._read.clear()
 
 
-def _timer(prefix: bytes, place: bytes, data: bytes) -> TimerId:
+def _timer(prefix: bytes, address: bytes, data: bytes) -> TimerId:
     if data:
         kept: TimerId = kept_key(data)
         return kept
-    time_ms, at = decode_key(place, len(prefix))
-    key, at = decode_key(place, at)
-    return time_ms, key, None if place[at] == 0x01 else decode_key(place, at)[0]
+    time_ms, at = decode_key(address, len(prefix))
+    key, at = decode_key(address, at)
+    return time_ms, key, None if address[at] == 0x01 else decode_key(address, at)[0]

@@ -1,4 +1,4 @@
-"""Values at rest as bytes, for stores of bytes. Never read by another process than the one that wrote them.
+"""Values at rest as bytes, for stores of bytes. Only the process that wrote them ever reads them.
 
 80 ...                      a pickle (which begins with 80)
 02 ...                      a frozen value: what follows is its pickle
@@ -17,17 +17,20 @@ _KEY, _FROZEN = 0x01, 0x02
 
 
 def pack(value: Any) -> bytes:
+    """Return the bytes of a value at rest."""
     if type(value) is Frozen:
         return b"\x02" + value.data
     return pickle.dumps(value, PROTOCOL)  # nobody can change it, so it is no object of the user's
 
 
 def pack_with_key(key: Any, value: Any) -> bytes:
+    """Return the bytes of a value at rest, with the key that it belongs to."""
     own = dumps(key)
     return b"\x01" + len(own).to_bytes(4, "little") + own + pack(value)
 
 
 def unpack(data: bytes) -> Any:
+    """Return the value in what `pack` or `pack_with_key` returned."""
     first = data[0]
     if first == 0x80:
         return pickle.loads(data)
@@ -37,7 +40,7 @@ def unpack(data: bytes) -> Any:
 
 
 def kept_key(data: bytes) -> Any:
-    """The key that was packed with a value; None if there is none, which is no key that needs it."""
+    """Return the key that was packed with a value; None if there is none. None itself never needs it."""
     if data[0] != _KEY:
         return None
     return pickle.loads(data[5 : 5 + int.from_bytes(data[1:5], "little")])

@@ -1,8 +1,8 @@
 """When entries of a state with a time to live expire, and how they go if nobody reads them (E33).
 
 In such a state every value, list element and map entry rests as (time, value): the time it was written, or
-last read. Expired ones are removed when they are met, by a cleaner that looks at some entries after
-each batch, and before a snapshot is written.
+last read. Expired ones are removed when they are met, by a cleaner that looks at some entries after each
+batch, and before a snapshot is written.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ _AT_LEAST = 100  # entries that a cleaner looks at after a batch
 
 
 class Clock(Protocol):
+    """The time of a task. Both times are in milliseconds."""
+
     watermark: int
     processing_time_ms: int
 
     @property
     def event_time(self) -> int | None:
-        """Of the record or event-time timer that is worked on."""
+        """The event time of the record or event-time timer that is worked on; None if it has none."""
 
 
 class Expiry:
-    """The rules of one state."""
+    """The rules of one state: when its entries expire, by which clock."""
 
     def __init__(self, config: StateTtlConfig, clock: Clock) -> None:
         kinds = StateTtlConfig
@@ -49,7 +51,7 @@ class Expiry:
         self.clean_per_write = 0 if incremental is None else incremental.get_cleanup_size()
 
     def now_ms(self) -> int:
-        """The time that an entry gets which is written now."""
+        """Return the time that an entry gets which is written now."""
         clock = self._clock
         if not self._by_event_time:
             return clock.processing_time_ms
@@ -57,23 +59,27 @@ class Expiry:
         return clock.watermark if event_time is None else event_time
 
     def is_expired(self, key: Any, time_ms: int) -> bool:
+        """Return True if an entry with this time has expired."""
         return self.ends_at(key, time_ms) <= self.clock_ms()
 
     def clock_ms(self) -> int:
+        """Return the time that entries expire by: the watermark, or processing time."""
         clock = self._clock
         return clock.watermark if self._by_event_time else clock.processing_time_ms
 
     def latest_round_ms(self) -> int:
-        """Event time may go back, and other keys have other ends: never wait longer than a life."""
+        """Return when a cleaner must look again at the latest: event time may go back, and other keys have
+        other ends, so never wait longer than a life."""
         return self.clock_ms() + self._ttl_ms
 
     def ends_at(self, key: Any, time_ms: int) -> int:
+        """Return when an entry with this time expires."""
         if time_ms == MIN_TIMESTAMP:  # written before event time began
             time_ms = 0
         return time_ms + self._ttl_ms + (self._longer_ms(key) if self._jitter_ms else 0)
 
     def _longer_ms(self, key: Any) -> int:
-        """The same for a key in every process and run."""
+        """Return how much longer entries of a key live. It is the same in every process and run."""
         try:
             return murmur_mix(stable_hash(key)) % (self._jitter_ms + 1)
         except ProgramError:  # a window of the user's own in the key
@@ -93,7 +99,8 @@ class Cleaner:
         self._touched_before = 0  # entries that had changed when this was done last
 
     def clean_some(self) -> None:
-        """After a batch."""
+        """Look at some entries, more if more were written, and remove those that have expired. Called after a
+        batch."""
         per_write = self.expiry.clean_per_write
         if not per_write:
             return
@@ -117,7 +124,7 @@ class Cleaner:
         self._touched_before = self._table.changed_count()
 
     def clean_all(self) -> None:
-        """Before a snapshot."""
+        """Remove everything that has expired. Called before a snapshot."""
         for number, location in enumerate(self._table.locations(), 1):
             self._table.drop_expired(location, self._is_over)
             if number % _THEN_REST == 0:
@@ -133,10 +140,11 @@ class Cleaner:
 
 
 def set_times(table: DataTable, now_ms: int) -> None:
-    """A state gets a time to live: what is there begins to live now."""
+    """Give every value a time: the state gets a time to live, and what is there begins to live at
+    `now_ms`."""
     table.change_all(lambda value: (now_ms, value))
 
 
 def drop_times(table: DataTable) -> None:
-    """A state has no time to live any more."""
+    """Take the times away from all values: the state has no time to live any more."""
     table.change_all(lambda timed: timed[1])

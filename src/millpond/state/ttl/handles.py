@@ -1,4 +1,8 @@
-"""State with a time to live as a function sees it. See `expiry.py` for how it rests."""
+"""State with a time to live, as a function sees it. See `expiry.py` for how it rests.
+
+Where the configuration says ReturnExpiredIfNotCleanedUp, reading what has expired returns it one last
+time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,7 @@ class _OneValue(_TtlHandle):
     _table: ValueTable
 
     def _read(self) -> Any:
-        """The value at rest; MISSING if there is none any more. Reading may make it young again."""
+        """Return the value at rest, or MISSING if there is none any more. Reading may make it young again."""
         key = self._current.key
         timed = self._data.get(key)
         if timed is None:
@@ -70,15 +74,20 @@ class _OneValue(_TtlHandle):
         self._table.set(self._current.key, self._timed(value))
 
     def clear(self) -> None:
+        """Remove the current key's value."""
         self._table.remove(self._current.key)
 
 
 class TtlValueState(_OneValue, ValueState[Any]):
+    """Value state whose value expires."""
+
     def value(self) -> Any:
+        """Return the current key's value, or None if there is none or it has expired."""
         value = self._read()
         return None if value is MISSING else thaw(value)
 
     def update(self, value: Any) -> None:
+        """Set the current key's value; None removes it."""
         if value is None:
             self.clear()
         else:
@@ -89,16 +98,20 @@ class _Combined(_OneValue):
     _combining: Combining
 
     def get(self) -> Any:
+        """Return the result of what is there, or None if there is nothing or it has expired."""
         content = self._read()
         return None if content is MISSING else self._combining.result(thaw(content))
 
     def add(self, value: Any) -> None:
+        """Add a value to what is there; to nothing if that has expired."""
         content = self._read()
         content = content if content is MISSING else thaw(content)
         self._write(self._combining.added(content, value))
 
 
 class TtlReducingState(_Combined, ReducingState[Any]):
+    """Reducing state whose value expires."""
+
     def __init__(
         self, descriptor: ReducingStateDescriptor, current: CurrentKey, expiry: Expiry
     ) -> None:
@@ -107,6 +120,8 @@ class TtlReducingState(_Combined, ReducingState[Any]):
 
 
 class TtlAggregatingState(_Combined, AggregatingState[Any, Any]):
+    """Aggregating state whose accumulator expires."""
+
     def __init__(
         self, descriptor: AggregatingStateDescriptor, current: CurrentKey, expiry: Expiry
     ) -> None:
@@ -115,9 +130,12 @@ class TtlAggregatingState(_Combined, AggregatingState[Any, Any]):
 
 
 class TtlListState(_TtlHandle, ListState[Any]):
+    """List state whose elements expire one by one."""
+
     _table: ListTable
 
     def get(self) -> Iterable[Any]:
+        """Return copies of the elements that have not expired, and remove the others."""
         key, expiry = self._current.key, self._expiry
         elements = self._data.get(key)
         if not elements:
@@ -135,20 +153,26 @@ class TtlListState(_TtlHandle, ListState[Any]):
         return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content)
 
     def add(self, value: Any) -> None:
+        """Append an element."""
         self._table.extend(self._current.key, [self._timed(value)])
 
     def add_all(self, values: list[Any]) -> None:
+        """Append elements."""
         if values:
             self._table.extend(self._current.key, list(map(self._timed, values)))
 
     def update(self, values: list[Any]) -> None:
+        """Replace all elements."""
         self._table.replace(self._current.key, list(map(self._timed, values)))
 
     def clear(self) -> None:
+        """Remove all elements."""
         self._table.replace(self._current.key, [])
 
 
 class TtlMapState(_TtlHandle, MapState[Any, Any]):
+    """Map state whose entries expire one by one."""
+
     _table: MapTable
 
     def _read(self, entry: Any) -> Any:
@@ -157,7 +181,8 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         return MISSING if timed is MISSING else self._seen(owner, entry, timed)
 
     def _seen(self, owner: Any, entry: Any, timed: tuple[int, Any]) -> Any:
-        """The value of an entry that is there; MISSING if it has expired."""
+        """Return the value of an entry that is there, or MISSING if it has expired. Reading may make it young
+        again."""
         time_ms, value = timed
         if self._expiry.is_expired(owner, time_ms):
             self._table.remove(owner, entry)
@@ -171,10 +196,12 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content.values())
 
     def get(self, key: Any) -> Any:
+        """Return the value of an entry, or None if there is none or it has expired."""
         value = self._read(key)
         return None if value is MISSING else thaw(value)
 
     def put(self, key: Any, value: Any) -> None:
+        """Set an entry. One that has expired goes first, so that the new one comes last."""
         owner, timed = self._current.key, self._timed(value)
         old = self._table.entry(owner, key)
         if old is not MISSING and self._expiry.is_expired(owner, old[0]):
@@ -182,17 +209,20 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         self._table.put(owner, key, timed)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
+        """Set all entries of a dictionary."""
         for key, value in dict_value.items():
             self.put(key, value)
 
     def remove(self, key: Any) -> None:
+        """Remove an entry, if it is there."""
         self._table.remove(self._current.key, key)
 
     def contains(self, key: Any) -> bool:
+        """Return True if there is such an entry and it has not expired."""
         return self._read(key) is not MISSING
 
     def _live(self) -> Iterator[tuple[Any, Any]]:
-        """Of what is there now; one by one, if entries are not in memory anyway."""
+        """Return the entries that are there now; one by one, if they are not in memory anyway."""
         owner = self._current.key
         entries = self._table.entries(owner)
         items = entries.items()
@@ -216,19 +246,23 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
                 yield entry, timed[1]
 
     def items(self) -> Iterable[tuple[Any, Any]]:
+        """Return the entries that have not expired, with their values."""
         live = self._live()
         return ((entry, thaw(value)) for entry, value in live)
 
     def keys(self) -> Iterable[Any]:
+        """Return the entries that have not expired."""
         live = self._live()
         return (entry for entry, _ in live)
 
     def values(self) -> Iterable[Any]:
+        """Return the values of the entries that have not expired."""
         live = self._live()
         return (thaw(value) for _, value in live)
 
     def is_empty(self) -> bool:
-        """Reads nothing, so nothing becomes younger, and nothing is returned for the last time."""
+        """Return True if no entry is left. Reads nothing, so nothing becomes younger, and nothing is returned
+        for the last time."""
         key = self._current.key
         content = self._data.get(key)
         if content is None or self._expiry.returns_expired:
@@ -236,4 +270,5 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         return not self._has_live(key, content)
 
     def clear(self) -> None:
+        """Remove all entries of the current key."""
         self._table.clear(self._current.key)

@@ -1,8 +1,8 @@
 """Reads instances of dataclasses as they were written, where the class of today would read them wrongly.
 
-A frozen dataclass with slots was once pickled as the values of its fields, without their names: if fields
-change places, it would take one for the other. (Today: `core/pickling.py`.) One with slots that has
-lost a field cannot take its value. And a class that is gone cannot read at all. All are read by stand-ins.
+A frozen dataclass with slots was once pickled as the values of its fields, without their names: if its fields
+change their order, it would take one for the other. (Today: `core/pickling.py`.) One with slots that has lost
+a field cannot take its value. And a class that is gone cannot read at all. All are read by stand-ins.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from millpond.state.types.schemas import Schema
 
 
 def load_as_written(data: bytes, classes: dict[str, type]) -> Any:
+    """Return the object in a pickle, reading instances of the classes named in `classes` (module:name) as
+    those."""
     return _AsWritten(io.BytesIO(data), classes).load()
 
 
 def stored_classes(schema: Schema) -> dict[str, type]:
-    """module:name -> what to read instances as, for the dataclasses in a schema that need it."""
+    """Return what to read instances as, by module:name, for the dataclasses in a schema that need a
+    stand-in."""
     if isinstance(schema, str) or "logicalType" in schema:
         return {}
     if schema["type"] == "array":
@@ -79,7 +82,8 @@ class _StandIn:
 
 
 def _as_today(reference: str, values: dict[str, Any]) -> Any:
-    """An instance within something that has no declared type: fields by name, new ones by default."""
+    """Return an instance of the class of today, for one within something that has no declared type: fields by
+    name, new ones by default."""
     python_class = find_class(reference)
     if python_class is None:
         raise IncompatibleCheckpointError(

@@ -1,9 +1,9 @@
 """What happens to state whose type has changed (E47, C40): Avro's rules for reading with another schema.
 
 int becomes long or double, long becomes double, strings and bytes become each other. Fields of records are
-matched by name, or by an alias that an Avro schema gives them: one that is new gets its default (null, if it
-may be missing), one that is gone is dropped. An enum may get more symbols.
-Anything else is refused. A state that had no declared type may get one if all its values fit.
+matched by name, or by an alias that an Avro schema gives them: a new one gets its default (null, if it may be
+missing), one that is gone is dropped. An enum may get more symbols. Anything else is refused. A state that
+had no declared type may get one if all its values fit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _PROMOTIONS: dict[tuple[str, str], Convert] = {
 
 
 class CannotBecome(Exception):
-    """One schema cannot be read as another; says which part of it."""
+    """One schema cannot be read as another. The text says which part of it."""
 
 
 def at_rest_converter(written: Schema, declared: TypeInformation) -> Convert:
-    """From a value at rest of the schema it was written with to one of the type that is declared now."""
+    """Return the function from a value at rest, of the schema it was written with, to one of the type that is
+    declared now. Raises CannotBecome."""
     read = schema_of(declared)
     if is_pickled(read):
         return _same
@@ -57,8 +58,8 @@ def _same(value: Any) -> Any:
 
 
 def resolve(written: Schema, read: Schema, path: str = "") -> Convert | None:
-    """The function from plain values of one schema to those of another; None if there is nothing to do.
-    Raises CannotBecome."""
+    """Return the function from plain values of one schema to those of another; None if there is nothing to
+    do. Raises CannotBecome, which names the field at `path`."""
     if written == read:
         return None
     if isinstance(written, str) and isinstance(read, str):
@@ -130,7 +131,7 @@ def _resolve_enum(written: Schema, read: Schema, path: str) -> Convert | None:
 
 
 def type_text(schema: Schema) -> str:
-    """A schema in few words."""
+    """Return a schema in few words, for messages."""
     if isinstance(schema, str):
         return schema
     if schema.get("logicalType"):

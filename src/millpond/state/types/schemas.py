@@ -2,8 +2,8 @@
 
 A schema is what `json.loads` makes of an Avro schema. Every value may be missing (null). Attributes beyond
 Avro's tell what Python had: "python": "row", "tuple", "dataclass" (with its "class"), "dict" (a record of an
-Avro schema), "map" or "instant".
-Values of an undeclared type are {"type": "bytes", "logicalType": "pickle"}: Python pickles.
+Avro schema), "map" or "instant". Values of an undeclared type are {"type": "bytes", "logicalType": "pickle"}:
+Python pickles.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ _ARRAYS = (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo, PrimitiveArray
 
 
 def schema_of(declared: TypeInformation, within: tuple[type, ...] = ()) -> Schema:
-    """`within`: the dataclasses around it, to see that one holds itself."""
+    """Return the schema of a declared type; that of pickles if it has no other. `within` has the dataclasses
+    around it, to notice one that holds itself."""
     if isinstance(declared, BasicTypeInfo):
         return _BASIC[declared.basic_type]
     if type(declared) in _CLASSES:
@@ -107,7 +108,7 @@ def schema_of(declared: TypeInformation, within: tuple[type, ...] = ()) -> Schem
 
 
 def _has_fields(python_class: type, within: tuple[type, ...]) -> bool:
-    """True for dataclasses that others can find, and that do not hold themselves."""
+    """Return True for dataclasses that other processes can find, and that do not hold themselves."""
     is_local = "<locals>" in python_class.__qualname__
     return dataclasses.is_dataclass(python_class) and not is_local and python_class not in within
 
@@ -157,7 +158,7 @@ def _hinted(hint: Any) -> TypeInformation:
 
 
 def schema_of_values(values: list[Any]) -> Schema:
-    """The schema of plain values of one kind; pickles of any others."""
+    """Return the schema that plain values of one kind have; that of pickles for any others."""
     kinds = set(map(type, values)) - {type(None)}
     if len(kinds) == 1:
         (kind,) = kinds
@@ -169,6 +170,7 @@ def schema_of_values(values: list[Any]) -> Schema:
 
 
 def is_pickled(schema: Schema) -> bool:
+    """Return True if a schema is that of pickles."""
     return isinstance(schema, dict) and schema.get("logicalType") == "pickle"
 
 
@@ -177,22 +179,25 @@ def is_pickled(schema: Schema) -> bool:
 
 @dataclass(frozen=True)
 class ValueCodec:
-    """Between Python values and an Arrow column. None as a function: values are what they are."""
+    """Turns Python values into an Arrow column and back. None as a function: values stay what they are."""
 
     arrow: pyarrow.DataType
     to_plain: Callable[[Any], Any] | None = None
     to_python: Callable[[Any], Any] | None = None
 
     def column(self, values: list[Any]) -> pyarrow.Array:
+        """Return values as an Arrow column."""
         plain = values if self.to_plain is None else list(map(self.to_plain, values))
         return pyarrow.array(plain, self.arrow)
 
     def values(self, column: pyarrow.Array | pyarrow.ChunkedArray) -> list[Any]:
+        """Return the Python values of an Arrow column."""
         plain: list[Any] = column.to_pylist()
         return plain if self.to_python is None else list(map(self.to_python, plain))
 
 
 def codec_of(schema: Schema) -> ValueCodec:
+    """Return the codec of a schema. Raises CorruptDataError if the schema is unknown."""
     if isinstance(schema, str):
         return _plain_codec(schema)
     logical = schema.get("logicalType")
@@ -326,8 +331,8 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _class_with_fields(reference: str, names: list[str]) -> Any:
-    """A dataclass by module and name; None if it is gone, or has other fields now. Then its records are
-    rows, until it is known what they are to become (evolution.py)."""
+    """Return a dataclass by module and name; None if it is gone, or has other fields now. Then its records
+    are rows, until it is known what they are to become (evolution.py)."""
     found = find_class(reference)
     if found is None or not dataclasses.is_dataclass(found):
         return None
@@ -335,7 +340,7 @@ def _class_with_fields(reference: str, names: list[str]) -> Any:
 
 
 def _made(python_class: Any, values: dict[str, Any]) -> Any:
-    """An instance with these values, also of fields that its constructor does not take."""
+    """Return an instance with these values, also of fields that its constructor does not take."""
     fields = dataclasses.fields(python_class)
     made = python_class(**{own.name: values[own.name] for own in fields if own.init})
     for own in fields:
