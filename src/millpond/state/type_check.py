@@ -31,8 +31,8 @@ def declared_types(declared: Declared) -> Mapping[str, list[StoredForm]]:
 
 
 def check_types(where: str, declared: Declared, stored: Mapping[str, list[StoredForm]]) -> None:
-    """Raise IncompatibleCheckpointError if a declared state cannot read what is stored under its name. `where`
-    names the operator."""
+    """Raise IncompatibleCheckpointError if a declared state cannot read what is stored under its name.
+    `where` names the operator."""
     for name, descriptor in declared:
         for text, known in stored.get(name, ()):
             spec, _ = stored_kind(text, where)
