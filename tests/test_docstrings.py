@@ -17,7 +17,6 @@ FLOORS = {
     "apps": 0.64,
     "cli": 0.47,
     "core": 0.48,
-    "datastream": 0.43,
     "dispatcher": 0.57,
     "driver": 0.67,
     "engine": 0.60,

@@ -152,7 +152,7 @@ def test_late_elements_are_dropped_and_counted_or_put_aside() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda one, two: one.join(two).window(None), r"where\(...\) is missing"),
+        (lambda one, two: one.join(two).window(None), r"call where\(...\)"),
         (
             lambda one, two: one.key_by(id).interval_join(two.key_by(id)).process(Show()),
             "needs bounds",

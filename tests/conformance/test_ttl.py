@@ -385,7 +385,7 @@ def test_disabled_time_to_live_is_none() -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ProgramError, match="time to live of 0 ms"):
+    with pytest.raises(ProgramError, match="time to live must be above 0 ms"):
         StateTtlConfig.new_builder(Time.milliseconds(0))
     with pytest.raises(ProgramError, match="size above 0"):
         StateTtlConfig.new_builder(Time.seconds(1)).cleanup_incrementally(0)

@@ -504,7 +504,7 @@ def test_window_state_comes_back_with_timers() -> None:
             "must be smaller than its size",
         ),
         (lambda keyed: keyed.count_window(0), "at least 1"),
-        (lambda keyed: keyed.count_window(2).allowed_lateness(-1), "at least 0"),
+        (lambda keyed: keyed.count_window(2).allowed_lateness(-1), "0 or more"),
         (lambda keyed: keyed.count_window(2).apply(lambda *_: []), "takes a WindowFunction"),
         (lambda keyed: keyed.count_window(2).aggregate(len), "takes an AggregateFunction"),
         (lambda keyed: keyed.count_window(2).trigger(CountTrigger), "takes a Trigger"),

@@ -111,7 +111,7 @@ def test_server_that_is_away_is_told(postgres: PostgresServer, table: str, tmp_p
     postgres.stop()
     try:
         with pytest.raises(
-            JobExecutionError, match="are kept, and are written when the job goes on"
+            JobExecutionError, match="are kept, and are written when the job resumes"
         ):
             spark.run(job(postgres, table, RECORDS), tmp_path, None)
     finally:
@@ -151,5 +151,5 @@ def test_marks_within_quotes_stay() -> None:
 
 def test_other_databases_are_refused() -> None:
     options = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url("jdbc:mysql://x/y")
-    with pytest.raises(ProgramError, match="only PostgreSQL"):
+    with pytest.raises(ProgramError, match="only to PostgreSQL"):
         JdbcSink.sink("insert", TYPE, options.build()).validate()

@@ -167,7 +167,7 @@ def test_what_cannot_be_read_is_named(kafka: KafkaServer, topic: str) -> None:
 def test_wrong_settings_are_told(kafka: KafkaServer, topic: str) -> None:
     with pytest.raises(JobExecutionError, match=r"Topic 'nowhere' .* cannot be read"):
         read(source(kafka, "nowhere").build())
-    with pytest.raises(ProgramError, match="does not take these settings"):
+    with pytest.raises(ProgramError, match="does not accept the settings"):
         read(source(kafka, topic).set_property("no.such.setting", "1").build())
     with pytest.raises(JobExecutionError, match="no offset to begin at"):
         read(source(kafka, topic).set_starting_offsets(START.committed_offsets()).build())

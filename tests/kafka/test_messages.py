@@ -167,5 +167,5 @@ def test_topics_that_match_are_read_also_those_that_come_later(kafka: KafkaServe
 
 
 def test_wrong_pattern_is_refused() -> None:
-    with pytest.raises(ProgramError, match="no regular expression"):
+    with pytest.raises(ProgramError, match="not a regular expression"):
         KafkaSource.builder().set_topic_pattern("[")

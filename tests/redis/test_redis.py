@@ -82,7 +82,7 @@ def test_answers_have_the_form_of_their_command(url: str) -> None:
 
 def test_look_up_must_not_write(url: str) -> None:
     writes = numbers(1).map(RedisLookup(url, lambda _: ("INCR", "x")))
-    with pytest.raises(UserFunctionError, match="INCR is not a command that only reads"):
+    with pytest.raises(UserFunctionError, match=r"commands that only read, .* not INCR"):
         list(writes.execute_and_collect())
 
 

@@ -62,7 +62,11 @@ def test_value_that_fits_stays_as_it_is(type_info: Any, value: Any) -> None:
         (Types.TUPLE([Types.STRING(), Types.INT()]), ("a",), "has 1 fields, but .* has 2"),
         (Types.TUPLE([Types.STRING(), Types.INT()]), ("a", "b"), r"a field of Tuple<String, Int"),
         (Types.TUPLE([Types.STRING()]), "a", "does not fit the declared type Tuple"),
-        (Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.INT()]), {"a": 1}, r"lacks \['b'\]"),
+        (
+            Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.INT()]),
+            {"a": 1},
+            r"lacks the fields \['b'\]",
+        ),
     ],
 )
 def test_value_that_does_not_fit_is_refused_in_words(
@@ -117,5 +121,5 @@ def test_dataclass_is_a_type() -> None:
 
 
 def test_what_is_no_type_is_refused() -> None:
-    with pytest.raises(ProgramError, match="is not a type Millpond knows"):
+    with pytest.raises(ProgramError, match="is not a type that Millpond knows"):
         to_type_info("string")

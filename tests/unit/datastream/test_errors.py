@@ -96,15 +96,15 @@ REFUSED: dict[str, tuple[Build, str]] = {
     ),
     "rebalance of a keyed stream": (
         lambda env: env.from_collection([1]).key_by(id).rebalance(),
-        "spread by its key: rebalance is not possible",
+        "partitioned by its key, so rebalance is not possible",
     ),
     "uid of a keyed stream": (
         lambda env: env.from_collection([1]).key_by(id).uid("x"),
-        "key_by makes no operator",
+        "key_by adds no operator",
     ),
     "connect keyed with not keyed": (
         lambda env: env.from_collection([1]).key_by(id).connect(env.from_collection([1])),
-        "key_by both",
+        "call key_by on both",
     ),
 }
 
@@ -166,7 +166,7 @@ FAILING: dict[str, tuple[Build, list[str]]] = {
     ),
     "field of a plain value": (
         lambda env: env.from_collection([1, 1]).key_by(lambda v: v).sum(1),
-        ["leave the position out"],
+        ["Leave the position out"],
     ),
 }
 
@@ -223,7 +223,7 @@ def test_wrong_value_for_a_state_names_the_state() -> None:
     ],
 )
 def test_what_is_not_there_yet_names_itself_and_the_alternative(build: Build) -> None:
-    with pytest.raises(UnsupportedFeatureError, match=r"^\w+\.\w+.*"):
+    with pytest.raises(UnsupportedFeatureError, match=r"does not have \w+\.\w+: .*"):
         build(direct_environment())
 
 

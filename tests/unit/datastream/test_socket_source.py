@@ -66,7 +66,7 @@ def test_nobody_listens() -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ProgramError, match="no port number"):
+    with pytest.raises(ProgramError, match="port must be between"):
         SocketSource("localhost", 0)
     with pytest.raises(ProgramError, match="delimiter"):
         SocketSource("localhost", 1, "")

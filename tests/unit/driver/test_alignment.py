@@ -115,5 +115,5 @@ def test_silent_split_goes_on_after_its_timeout() -> None:
         watermarks.append(operator.watermark)
     assert watermarks == [1000, 1000, 1150, 3150]
     assert operator.idle_at_ms(7450) == 7750, "when to look again"
-    with pytest.raises(ProgramError, match="needs with_idleness"):
+    with pytest.raises(ProgramError, match="Call with_idleness"):
         strategy(None).advance_when_idle()

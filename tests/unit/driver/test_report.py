@@ -285,7 +285,7 @@ def test_job_that_was_restarted_remembers_why(tmp_path: Path) -> None:
     assert (report["state"], report["restarts"], report["attempt"]) == ("FINISHED", 2, 2)
     assert report["timestamps"]["RESTARTING"] > 0 and report["timestamps"]["FAILING"] == 0
     assert [own["taskName"] for own in report["exceptions"]] == ["letters", "letters"]
-    assert "position 3 says FAIL" in report["exceptions"][0]["stacktrace"]
+    assert "FAIL mark at position 3" in report["exceptions"][0]["stacktrace"]
     assert vertex(report, "Source")["metrics"]["read-records"] == 4, "what failed does not count"
     assert vertex(report, "KEYED")["metrics"]["read-records"] == 4
     assert [own["records"] for own in report["checkpoints"]["history"]] == [1, 2, 1]

@@ -334,7 +334,7 @@ class _WithState(_Sum):
 
 
 def test_combining_function_is_refused_state() -> None:
-    with pytest.raises((ProgramError, UserFunctionError), match="has no state of its own"):
+    with pytest.raises((ProgramError, UserFunctionError), match="of a window has no state"):
         run(lambda s: s.window(ASSIGNERS["tumbling"]).aggregate(_WithState()), [("a", 1, 1)])
 
 

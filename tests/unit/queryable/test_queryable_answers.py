@@ -261,14 +261,14 @@ def test_stream_is_kept_as_state() -> None:
 )
 def test_streams_are_not_kept_in_states_that_only_grow(descriptor: StateDescriptor) -> None:
     keyed = direct_environment({}).from_collection([1]).key_by(lambda v: v)
-    with pytest.raises(ProgramError, match="would grow for ever"):
+    with pytest.raises(ProgramError, match="would grow without limit"):
         keyed.as_queryable_state("x", descriptor)
 
 
 def test_state_without_a_key_cannot_be_queryable() -> None:
     environment = direct_environment({})
     stream = environment.from_collection([1])
-    with pytest.raises(ProgramError, match="needs keys"):
+    with pytest.raises(ProgramError, match="needs a keyed stream"):
         stream.as_queryable_state("x")
     rules = MapStateDescriptor("rules", None, None)
     rules.set_queryable("x")
@@ -297,7 +297,7 @@ def test_state_of_a_window_cannot_be_queryable() -> None:
 @pytest.mark.parametrize("name", ["", None, 1])
 def test_queryable_names_are_text(name: Any) -> None:
     descriptor = ValueStateDescriptor("x", None)
-    with pytest.raises(ProgramError, match="takes a name"):
+    with pytest.raises(ProgramError, match="takes a non-empty string"):
         descriptor.set_queryable(name)
     descriptor.set_queryable("a")
     with pytest.raises(ProgramError, match="already"):

@@ -15,7 +15,7 @@ from millpond.datastream.functions import RuntimeContext
 
 
 class ListEnumerator(SplitEnumerator):
-    """One split, read from a list."""
+    """Hands out a list as a single split."""
 
     def __init__(self, records: list[Any]) -> None:
         super().__init__()
@@ -44,8 +44,7 @@ class ListEnumerator(SplitEnumerator):
 
 
 class CollectionSource(Source):
-    """The elements of a Python list, in order. The program must give the same list again if it is
-    restarted."""
+    """The elements of a list, in order. A program that is restarted must give the same list again."""
 
     def __init__(self, records: list[Any]) -> None:
         self._records = records
@@ -68,7 +67,7 @@ class CollectionSource(Source):
 
 
 class _RangeEnumerator(SplitEnumerator):
-    """Cuts [start, end] into one range per split and reads them side by side."""
+    """Divides [start, end] into one range per split and reads them side by side."""
 
     def __init__(self, start: int, end: int, splits: int) -> None:
         super().__init__()
@@ -105,7 +104,7 @@ class _RangeEnumerator(SplitEnumerator):
 
 
 class NumberSequenceSource(Source):
-    """The numbers from `start` to `end`, both included. With one split they come in order."""
+    """The numbers from `start` to `end`, both included. With a single split they come in order."""
 
     def __init__(self, start: int, end: int) -> None:
         self._start = start

@@ -1,4 +1,4 @@
-"""A source written as a function: it runs in a thread of the driver, and emits what it likes."""
+"""A source written as a function, which runs in a thread of the driver."""
 
 from __future__ import annotations
 
@@ -26,12 +26,15 @@ Emitted = tuple[Any, int | None]
 
 
 class _Cancelled(BaseException):
-    """Leaves a source function's `run` when the job ends, also through its `except Exception`."""
+    """Leaves a source function's `run` when the job ends, even through its `except Exception`."""
 
 
 class _CheckpointLock(AbstractContextManager["_CheckpointLock"]):
-    """Held while a record is emitted, by the function or by `collect`. Who wants it waits until there is room
-    for more records; so nobody waits for room who holds it, and a snapshot is always possible."""
+    """Held while a record is emitted, by the function or by `collect`.
+
+    Acquiring it waits until there is room for more records. So nobody who holds it waits for room, and a
+    snapshot is always possible.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.RLock())
@@ -56,7 +59,8 @@ class _CheckpointLock(AbstractContextManager["_CheckpointLock"]):
         self._changed.release()
 
     def take(self, count: int | None, capacity: int, and_then: Callable[[], None]) -> list[Emitted]:
-        """Some records, or all; from now on there is room for `capacity`. Nothing is emitted meanwhile."""
+        """Take `count` records, or all if it is None, and make room for `capacity`. Nothing is emitted
+        meanwhile."""
         with self._changed:
             records = self.records
             taken = [
@@ -106,12 +110,15 @@ class _Context(SourceContext):
 
 
 class _FunctionEnumerator(SplitEnumerator):
-    """Runs the function and hands out what it has emitted. The snapshot of a function that keeps state is
-    made together with what is handed out: records and state always fit."""
+    """Runs the function and hands out what it has emitted.
+
+    The snapshot of a function that keeps state is taken together with the records that are handed out, so the
+    two always match.
+    """
 
     def __init__(self, function: SourceFunction, context: RuntimeContext) -> None:
         super().__init__()
-        # A copy: the last attempt's may be cancelled or half-way through.
+        # A copy, because that of the last attempt may be cancelled or half-way through.
         self._function: SourceFunction = cloudpickle.loads(cloudpickle.dumps(function))
         self._runtime_context = context
         self._thread: threading.Thread | None = None
@@ -120,7 +127,7 @@ class _FunctionEnumerator(SplitEnumerator):
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._keeper = operator_state_of(self._function)
-        self._saved: Any = None  # what the function remembered when it was last asked
+        self._saved: Any = None  # the function's state at the last snapshot
         self._lists: SourceLists | None = None
         self._complete = -1  # the newest checkpoint that the function was told of
 
@@ -129,7 +136,7 @@ class _FunctionEnumerator(SplitEnumerator):
         self._context = _Context(self._given_out if can_skip else 0, self.available)
         if self._keeper is not None:
             assert self.open_lists is not None
-            self._context.lock.capacity = 0  # until somebody says how much a batch may read
+            self._context.lock.capacity = 0  # until `poll` says how much a batch may read
             name = self._runtime_context.get_task_name()
             self._lists = self.open_lists(self._keeper, name, self._saved)
             self._call("initialize_state", self._lists.initialize)
@@ -195,7 +202,7 @@ class _FunctionEnumerator(SplitEnumerator):
         return JobExecutionError(f"{type(self._function).__name__}.{method} failed: {problem!r}")
 
     def position(self) -> Any:
-        """How many records were handed out; and the lists of a function that keeps state."""
+        """Return how many records were handed out, with the lists of a function that keeps state."""
         if self._keeper is None:
             return self._given_out
         return {"given_out": self._given_out, "lists": self._saved}
@@ -203,16 +210,16 @@ class _FunctionEnumerator(SplitEnumerator):
     def restore(self, position: Any) -> None:
         if isinstance(position, dict):
             self._given_out, self._saved = position["given_out"], position["lists"]
-        else:  # of a function that kept no state
+        else:  # the position of a function that kept no state
             self._given_out, self._saved = position, None
 
     def ended(self) -> list[bool]:
-        # `done` is read first: what was emitted before it is then there for certain.
+        # `done` is read first, so that everything emitted before it is visible below.
         done = self._done.is_set() and self._failure is None
         return [done and self._context is not None and not self._context.lock.records]
 
     def backlog(self) -> int | None:
-        """What the function has emitted; what it is going to emit nobody knows."""
+        """Return what the function has emitted; how much more it will emit is unknown."""
         return None if self._context is None else len(self._context.lock.records)
 
     def close(self) -> None:
@@ -226,8 +233,11 @@ class _FunctionEnumerator(SplitEnumerator):
 
 
 class FunctionSource(Source):
-    """A user's SourceFunction. What it emits is written into the plan of a batch before the batch
-    runs; only then does the record count as emitted."""
+    """Runs a user's SourceFunction.
+
+    What it emits is written into the plan of a batch before the batch runs; only then does a record count as
+    emitted.
+    """
 
     bounded = False
 

@@ -1,8 +1,8 @@
-"""Rows to PostgreSQL, with the names of PyFlink's JDBC connector. Needs the extra `jdbc` (psycopg).
+"""Writes rows to PostgreSQL, with the names of PyFlink's JDBC connector. Needs the extra `jdbc` (psycopg).
 
-Exactly once: workers make rows of records; the driver writes those of an epoch in one transaction, together
-with the epoch's number in the table `millpond_epochs`. After a crash it sees there whether the transaction
-was committed.
+Exactly once: workers turn records into rows; the driver writes those of an epoch in one transaction, together
+with the epoch's number in the table `millpond_epochs`. After a crash that number shows whether the
+transaction was committed.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _MARK = """insert into millpond_epochs values (%s, %s, %s)
 
 
 class JdbcConnectionOptions:
+    """How to reach the database."""
+
     def __init__(
         self, url: str, user: str | None, password: str | None, driver: str | None
     ) -> None:
@@ -36,18 +38,24 @@ class JdbcConnectionOptions:
         self._driver = driver
 
     def get_db_url(self) -> str:
+        """Return the URL, jdbc:postgresql://HOST:PORT/DB."""
         return self._url
 
     def get_driver_name(self) -> str | None:
+        """Return the name of the Java driver, which is not used, or None."""
         return self._driver
 
     def get_user_name(self) -> str | None:
+        """Return the user, or None."""
         return self._user
 
     def get_password(self) -> str | None:
+        """Return the password, or None."""
         return self._password
 
     class JdbcConnectionOptionsBuilder:
+        """Builds connection options. Setters return the builder itself."""
+
         def __init__(self) -> None:
             self._url: str | None = None
             self._user: str | None = None
@@ -55,36 +63,40 @@ class JdbcConnectionOptions:
             self._driver: str | None = None
 
         def with_url(self, url: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            """Set the URL, jdbc:postgresql://HOST:PORT/DB."""
             self._url = url
             return self
 
         def with_driver_name(
             self, driver_name: str
         ) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
-            """Of Java; it is not needed here."""
+            """Keep the name of the Java driver for PyFlink programs. It is not used."""
             self._driver = driver_name
             return self
 
         def with_user_name(
             self, user_name: str
         ) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            """Set the user."""
             self._user = user_name
             return self
 
         def with_password(
             self, password: str
         ) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
+            """Set the password."""
             self._password = password
             return self
 
         def build(self) -> JdbcConnectionOptions:
+            """Return the options; raise ProgramError without a URL."""
             if self._url is None:
-                raise ProgramError("JdbcConnectionOptions need with_url.")
+                raise ProgramError("JdbcConnectionOptions needs a URL: call with_url.")
             return JdbcConnectionOptions(self._url, self._user, self._password, self._driver)
 
 
 class JdbcExecutionOptions:
-    """An epoch is one transaction, whatever the size and interval; retries count."""
+    """How rows are written. Only the retries have an effect: every epoch is one transaction."""
 
     def __init__(self, interval_ms: int, size: int, retries: int) -> None:
         self._interval_ms = interval_ms
@@ -92,44 +104,55 @@ class JdbcExecutionOptions:
         self._retries = retries
 
     def get_batch_interval_ms(self) -> int:
+        """Return what was set. It has no effect."""
         return self._interval_ms
 
     def get_batch_size(self) -> int:
+        """Return what was set. It has no effect."""
         return self._size
 
     def get_max_retries(self) -> int:
+        """Return how often a transaction is tried again when the database does not answer."""
         return self._retries
 
     @staticmethod
     def defaults() -> JdbcExecutionOptions:
+        """Return options with 3 retries."""
         return JdbcExecutionOptions.builder().build()
 
     @staticmethod
     def builder() -> JdbcExecutionOptions.Builder:
+        """Return a builder for the options."""
         return JdbcExecutionOptions.Builder()
 
     class Builder:
+        """Builds execution options. Setters return the builder itself."""
+
         def __init__(self) -> None:
             self._interval_ms, self._size, self._retries = 0, 5000, 3
 
         def with_batch_size(self, size: int) -> JdbcExecutionOptions.Builder:
+            """Keep the size for PyFlink programs. It has no effect: every epoch is one transaction."""
             self._size = size
             return self
 
         def with_batch_interval_ms(self, interval_ms: int) -> JdbcExecutionOptions.Builder:
+            """Keep the interval for PyFlink programs. It has no effect: every epoch is one transaction."""
             self._interval_ms = interval_ms
             return self
 
         def with_max_retries(self, max_retries: int) -> JdbcExecutionOptions.Builder:
+            """Set how often a transaction is tried again when the database does not answer; 3 by default."""
             self._retries = max_retries
             return self
 
         def build(self) -> JdbcExecutionOptions:
+            """Return the options."""
             return JdbcExecutionOptions(self._interval_ms, self._size, self._retries)
 
 
 class JdbcSink(TwoPhaseSink):
-    """For `add_sink` or `sink_to`."""
+    """Writes records to PostgreSQL, for `add_sink` or `sink_to`."""
 
     def __init__(self, sql: str, connection: JdbcConnectionOptions, retries: int) -> None:
         self._sql = _with_psycopg_marks(sql)
@@ -144,7 +167,7 @@ class JdbcSink(TwoPhaseSink):
         jdbc_connection_options: JdbcConnectionOptions,
         jdbc_execution_options: JdbcExecutionOptions | None = None,
     ) -> JdbcSink:
-        """`sql` has a question mark for every field of a record."""
+        """Return a sink that runs `sql`, with a question mark for every field, for each record."""
         execution = jdbc_execution_options or JdbcExecutionOptions.defaults()
         return JdbcSink(sql, jdbc_connection_options, execution.get_max_retries())
 
@@ -160,7 +183,7 @@ class JdbcSink(TwoPhaseSink):
 
     def commit(self, epoch: Epoch, messages: list[list[tuple[Any, ...]]]) -> None:
         rows = [row for message in messages for row in message]
-        error = _psycopg().OperationalError  # the server is away, or has been
+        error = _psycopg().OperationalError  # the server is not reachable, or was not
         for attempt in range(self._retries + 1):
             try:
                 self._write(epoch, rows)
@@ -170,17 +193,17 @@ class JdbcSink(TwoPhaseSink):
                 if attempt == self._retries:
                     raise JobExecutionError(
                         f"{self._shown()} does not answer: {self._without_password(problem)}. "
-                        f"The rows of epoch {epoch.number} are kept, and are written when the job goes on."
+                        f"The rows of epoch {epoch.number} are kept, and are written when the job resumes."
                     ) from None
                 time.sleep(min(5.0, 0.1 * 4**attempt))
 
     def _shown(self) -> str:
-        """The URL without user, password and settings."""
+        """Return the URL without user, password and settings."""
         scheme, _, rest = self._options.get_db_url().partition("?")[0].partition("://")
         return f"{scheme}://{rest.rpartition('@')[2]}"
 
     def _without_password(self, problem: Exception) -> str:
-        """What the client library says, which may repeat what it was given."""
+        """Return the client library's message without passwords, which it may repeat."""
         text = str(problem)
         url = urlsplit(_conninfo(self._options.get_db_url()))
         secrets = [self._options.get_password(), url.password, *_passwords_in(url.query)]
@@ -226,7 +249,7 @@ class _RowWriter(SinkWriter):
 
 
 def _with_psycopg_marks(sql: str) -> str:
-    """Question marks outside of quotes become psycopg's marks."""
+    """Replace question marks outside quotes by psycopg's placeholders."""
     parts = re.split(r"('(?:[^']|'')*'|\"[^\"]*\")", sql.replace("%", "%%"))
     return "".join(
         part if number % 2 else part.replace("?", "%s") for number, part in enumerate(parts)
@@ -241,7 +264,8 @@ def _conninfo(url: str) -> str:
     if not url.startswith("jdbc:postgresql://"):
         kind = url.partition("//")[0]
         raise ProgramError(
-            f"'{kind}...': only PostgreSQL can be written yet (jdbc:postgresql://HOST:PORT/DB)."
+            f"The URL begins with '{kind}', but JdbcSink writes only to PostgreSQL "
+            "(jdbc:postgresql://HOST:PORT/DB)."
         )
     return url.removeprefix("jdbc:")
 

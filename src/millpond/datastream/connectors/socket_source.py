@@ -1,7 +1,7 @@
-"""Lines of text from a TCP socket. For trials: what a socket has sent cannot be asked for again.
+"""Lines of text from a TCP socket. For trials only: a socket cannot be asked to send something again.
 
 A line counts as read once it is in the plan of a batch, which is written before the batch runs; from then on
-it is processed exactly once. Lines that the driver has received and not yet planned are lost when it dies,
+it is processed exactly once. Lines that the driver has received but not planned yet are lost when it dies,
 and so is what the other side sends while nobody is connected.
 """
 
@@ -21,14 +21,17 @@ from millpond.errors import JobExecutionError, ProgramError
 
 _log = logging.getLogger(__name__)
 _RECEIVE_BYTES = 65536
-_WAITING_BYTES = 64 * 1024 * 1024  # then the other side waits
+_WAITING_BYTES = 64 * 1024 * 1024  # beyond that, the other side has to wait
 _CONNECT_S = 10.0
 _RETRY_S = 0.5
 
 
 class SocketSource(Source):
-    """`max_retry`: how long to try to connect (again), in seconds; 0: once, and the input ends when the other
-    side closes; negative: for ever."""
+    """Reads lines from a TCP server.
+
+    `max_retry` says for how many seconds to try to connect, and to reconnect. 0: try once, and end the input
+    when the other side closes; negative: forever.
+    """
 
     bounded = False
 
@@ -36,7 +39,7 @@ class SocketSource(Source):
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: float = 0
     ) -> None:
         if not 0 < port < 65536:
-            raise ProgramError(f"{port} is no port number.")
+            raise ProgramError(f"The port must be between 1 and 65535, not {port}.")
         if not delimiter:
             raise ProgramError("A socket source needs a delimiter between records.")
         self._hostname, self._port = hostname, port
@@ -57,7 +60,7 @@ class SocketSource(Source):
 
 
 class _SocketEnumerator(SplitEnumerator):
-    """A thread receives; `poll` hands out whole records."""
+    """Receives in a thread; `poll` hands out whole records."""
 
     def __init__(self, hostname: str, port: int, delimiter: str, max_retry_s: float) -> None:
         super().__init__()
@@ -92,7 +95,7 @@ class _SocketEnumerator(SplitEnumerator):
             self.available.set()
 
     def _connect(self) -> bool:
-        """False if the job has ended. Raises OSError when it has tried for long enough."""
+        """Connect; return False if the job has ended. Raise OSError after trying for long enough."""
         give_up_s = time.monotonic() + self._max_retry_s
         while True:
             with self._lock:
@@ -128,7 +131,7 @@ class _SocketEnumerator(SplitEnumerator):
                 return
             if self._max_retry_s == 0:
                 raise
-            _log.warning("The socket %s:%s: %s. Connecting again.", *self._place, problem)
+            _log.warning("Socket %s:%s failed: %s. Reconnecting.", *self._place, problem)
         finally:
             self._socket.close()
         if rest:
@@ -160,13 +163,13 @@ class _SocketEnumerator(SplitEnumerator):
         return [SplitWork(0, lines)] if lines else []
 
     def position(self) -> None:
-        """There is no way back."""
+        """Return None: there is no way back."""
 
     def restore(self, position: None) -> None:
         pass
 
     def ended(self) -> list[bool]:
-        # Whether it has ended is read first: what came before that is then there for certain.
+        # Whether it has ended is read first, so that everything that came before is visible below.
         done = self._has_ended and self._failure is None
         return [done and not self._records]
 

@@ -1,4 +1,4 @@
-"""Exactly-once output into a system that has transactions: the base of users' own sinks (E43, C43)."""
+"""Exactly-once output to a system with transactions: the base class of users' sinks (E43, C43)."""
 
 from __future__ import annotations
 
@@ -14,34 +14,40 @@ from millpond.datastream.functions import SinkContext
 
 
 class TwoPhaseCommitSink(TwoPhaseSink):
-    """A transaction per epoch and subtask that has records, named by an id.
+    """A sink with a transaction, named by an id, for each epoch and each subtask that has records.
 
     On a worker: `begin_transaction`, `invoke` for every record, `pre_commit`. On the driver, when the epoch
-    counts: `commit_transaction`. After a failure what was pre-committed by the newest epoch that counts is
-    committed (again, perhaps), and all others that `open_transactions` knows of are aborted."""
+    counts: `commit_transaction`. After a failure, what the newest epoch that counts has pre-committed is
+    committed, possibly again, and all other transactions that `open_transactions` returns are aborted.
+    """
 
     @abstractmethod
     def begin_transaction(self, transaction_id: str) -> Any:
-        """On a worker: a new transaction, as `invoke` and `pre_commit` get it."""
+        """Begin a transaction on a worker; return what `invoke` and `pre_commit` are to get."""
 
     @abstractmethod
-    def invoke(self, transaction: Any, value: Any, context: SinkContext) -> None: ...
+    def invoke(self, transaction: Any, value: Any, context: SinkContext) -> None:
+        """Write a record in the transaction."""
 
     @abstractmethod
     def pre_commit(self, transaction: Any) -> None:
-        """Make it durable, so that it can be committed by its id, by another process, at any time."""
+        """Make the transaction durable, so that any process can commit it by its id at any time."""
 
     @abstractmethod
     def commit_transaction(self, transaction_id: str) -> None:
-        """On the driver: make it visible. May be called again, and must then change nothing."""
+        """Make the transaction visible. Called on the driver; if it is called again, it must change
+        nothing."""
 
     @abstractmethod
     def abort_transaction(self, transaction_id: str) -> None:
-        """It never becomes visible: on a worker if writing failed, on the driver after a crash."""
+        """Discard the transaction: on a worker if writing failed, on the driver after a crash."""
 
     def open_transactions(self, prefix: str) -> Iterable[str]:
-        """On the driver: ids that begin with `prefix` and were neither committed nor aborted, as far as the
-        system can tell. Without this, what a crash leaves behind must expire by itself."""
+        """Return the ids beginning with `prefix` that were neither committed nor aborted, as far as the
+        system can tell.
+
+        Called on the driver. Without it, what a crash leaves behind must expire by itself.
+        """
         return ()
 
     # --- as a two-phase sink ---------------------------------------------------------------------
@@ -53,7 +59,7 @@ class TwoPhaseCommitSink(TwoPhaseSink):
     def commit(self, epoch: Epoch, messages: list[str]) -> None:
         for transaction_id in messages:
             self.commit_transaction(transaction_id)
-        # Of tasks that were killed, or that Spark ran more than once.
+        # These belong to tasks that were killed, or that Spark ran more than once.
         for transaction_id in list(self.open_transactions(f"{_prefix(epoch)}{epoch.number}-")):
             self.abort_transaction(transaction_id)
 
@@ -63,7 +69,7 @@ class TwoPhaseCommitSink(TwoPhaseSink):
 
 
 def _prefix(epoch: Epoch) -> str:
-    """Unlike that of any other job or sink."""
+    """Return a prefix that differs from that of any other job or sink."""
     sink = hashlib.sha256(epoch.sink_uid.encode()).hexdigest()[:8]
     return f"{epoch.job_id}-{sink}-"
 
@@ -75,7 +81,7 @@ class _TransactionWriter(SinkWriter):
         try:
             self._transaction = sink.begin_transaction(transaction_id)
         except Exception:
-            with suppress(Exception):  # why it could not begin is what counts
+            with suppress(Exception):  # the first error is the one that matters
                 sink.abort_transaction(transaction_id)
             raise
 

@@ -1,1 +1,1 @@
-"""Formats of records in files, with PyFlink's names."""
+"""Formats of records in files and messages, with PyFlink's names."""

@@ -1,4 +1,4 @@
-"""From declared types and Avro schemas to Arrow's, and records to columns of them and back."""
+"""Maps declared types and Avro schemas to Arrow types, and records to Arrow columns and back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _UTC = datetime.timezone.utc  # noqa: UP017 (datetime is the module here)
 
 
 class RowColumns:
-    """Rows of a type as Arrow columns."""
+    """Converts rows of a type, `Types.ROW_NAMED` or a `pyarrow.Schema`, to Arrow columns and back."""
 
     def __init__(self, row_type: Any) -> None:
         if isinstance(row_type, pyarrow.Schema):
@@ -73,17 +73,21 @@ class RowColumns:
             self._to, self._back = {}, {}
         elif isinstance(row_type, RowTypeInfo):
             named = list(zip(row_type.field_names, row_type.types, strict=True))
-            self.schema = pyarrow.schema([(name, arrow_type(own)) for name, own in named])
-            self._to = {n: convert for n, own in named if (convert := _to_arrow(own))}
-            self._back = {n: convert for n, own in named if (convert := _from_arrow(own))}
+            self.schema = pyarrow.schema(
+                [(name, arrow_type(field_type)) for name, field_type in named]
+            )
+            self._to = {n: convert for n, field_type in named if (convert := _to_arrow(field_type))}
+            self._back = {
+                n: convert for n, field_type in named if (convert := _from_arrow(field_type))
+            }
         else:
             raise ProgramError(
-                f"The type of rows in files must be Types.ROW_NAMED or a pyarrow.Schema, not {row_type!r}."
+                f"The row type of a file must be Types.ROW_NAMED or a pyarrow.Schema, not {row_type!r}."
             )
         self._names: list[str] = self.schema.names
 
     def columns_of(self, values: Any) -> pyarrow.RecordBatch:
-        """Of a list of records, or of columns that are there already."""
+        """Return a list of records as columns; columns that are given already are cast to the schema."""
         if isinstance(values, pyarrow.RecordBatch):
             return values.select(self._names).cast(self.schema)
         names = self._names
@@ -95,7 +99,7 @@ class RowColumns:
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def records_of(self, columns: pyarrow.RecordBatch) -> pyarrow.RecordBatch | list[Any]:
-        """The columns as they are, if their values are those of the types; else rows."""
+        """Return the columns unchanged if their values are those of the types; otherwise return rows."""
         if not self._back:
             return columns
         lists = []
@@ -106,6 +110,7 @@ class RowColumns:
 
 
 def arrow_type(type_info: TypeInformation) -> pyarrow.DataType:
+    """Return the Arrow type for a declared type; raise ProgramError if there is none."""
     if isinstance(type_info, BasicTypeInfo):
         return _BASIC[type_info.basic_type]
     if is_bytes(type_info):
@@ -117,16 +122,18 @@ def arrow_type(type_info: TypeInformation) -> pyarrow.DataType:
         return pyarrow.map_(arrow_type(key), arrow_type(value))
     if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
         named = zip(_names(type_info), type_info.types, strict=True)
-        return pyarrow.struct([(name, arrow_type(own)) for name, own in named])
+        return pyarrow.struct([(name, arrow_type(field_type)) for name, field_type in named])
     simple = [
         (TimestampTypeInfo, pyarrow.timestamp("us")),
         (DateTypeInfo, pyarrow.date32()),
         (TimeTypeInfo, pyarrow.time64("us")),
     ]
-    for kind, found in simple:
+    for kind, simple_type in simple:
         if isinstance(type_info, kind):
-            return found
-    raise ProgramError(f"{type_info} cannot be a column of a file: declare what it is made of.")
+            return simple_type
+    raise ProgramError(
+        f"{type_info} cannot be a column of a file: declare a type that says what it is made of."
+    )
 
 
 def _names(type_info: RowTypeInfo | TupleTypeInfo) -> list[str]:
@@ -140,19 +147,19 @@ def _or_none(convert: Convert) -> Convert:
 
 
 def _to_arrow(type_info: TypeInformation) -> Convert | None:
-    """None if Arrow takes the values as they are."""
+    """Return the conversion from values to what Arrow takes, or None if Arrow takes them unchanged."""
     if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
         names = _names(type_info)
-        parts = [_to_arrow(own) or _same for own in type_info.types]
+        parts = [_to_arrow(field_type) or _same for field_type in type_info.types]
         return _or_none(
             lambda value: {
-                name: own(item)
-                for name, own, item in zip(names, parts, fields_of(value, names), strict=True)
+                name: convert(item)
+                for name, convert, item in zip(names, parts, fields_of(value, names), strict=True)
             }
         )
     if isinstance(type_info, MapTypeInfo):
-        own = _to_arrow(type_info.value_type_info) or _same
-        return _or_none(lambda value: [(key, own(item)) for key, item in value.items()])
+        convert = _to_arrow(type_info.value_type_info) or _same
+        return _or_none(lambda value: [(key, convert(item)) for key, item in value.items()])
     if isinstance(type_info, _ElementsTypeInfo) and not is_bytes(type_info):
         element = _to_arrow(type_info.element_type)
         return None if element is None else _or_none(lambda value: list(map(element, value)))
@@ -168,20 +175,20 @@ def _to_arrow(type_info: TypeInformation) -> Convert | None:
 
 
 def _from_arrow(type_info: TypeInformation) -> Convert | None:
-    """None if Arrow gives the values as they are."""
+    """Return the conversion from Arrow's values, or None if they need none."""
     if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)):
         names = _names(type_info)
-        parts = [_from_arrow(own) or _same for own in type_info.types]
+        parts = [_from_arrow(field_type) or _same for field_type in type_info.types]
         is_row = isinstance(type_info, RowTypeInfo)
 
         def read(value: dict[str, Any]) -> Any:
-            fields = [own(value[name]) for name, own in zip(names, parts, strict=True)]
+            fields = [convert(value[name]) for name, convert in zip(names, parts, strict=True)]
             return named_row(names, fields) if is_row else tuple(fields)
 
         return _or_none(read)
     if isinstance(type_info, MapTypeInfo):
-        own = _from_arrow(type_info.value_type_info) or _same
-        return _or_none(lambda value: {key: own(item) for key, item in value})
+        convert = _from_arrow(type_info.value_type_info) or _same
+        return _or_none(lambda value: {key: convert(item) for key, item in value})
     if isinstance(type_info, _ElementsTypeInfo) and not is_bytes(type_info):
         element = _from_arrow(type_info.element_type)
         return None if element is None else _or_none(lambda value: list(map(element, value)))
@@ -204,24 +211,23 @@ def _same(value: Any) -> Any:
 
 
 def avro_to_arrow(parsed: dict[str, Any]) -> pyarrow.Schema:
-    """Of a schema that fastavro has parsed. Values are dictionaries, as Arrow takes and gives them; those
-    of maps are lists of pairs."""
+    """Return the Arrow schema for an Avro schema that fastavro has parsed.
+
+    Records are dictionaries, as Arrow takes and gives them; maps are lists of pairs.
+    """
     named: dict[str, pyarrow.DataType] = {}
     return pyarrow.schema(list(_avro_type(parsed, named)[0]))
 
 
 def _avro_type(avro: Any, named: dict[str, pyarrow.DataType]) -> tuple[pyarrow.DataType, bool]:
-    """The type, and whether a value may be missing."""
+    """Return the Arrow type, and whether a value may be missing."""
     if isinstance(avro, list):
-        given = [own for own in avro if own != "null"]
-        if len(given) != 1:
-            raise ProgramError("A union of several Avro types cannot be a column of a file.")
-        return _avro_type(given[0], named)[0], len(given) < len(avro)
+        return _avro_union(avro, named)
     if isinstance(avro, str):
-        found = _AVRO.get(avro, named.get(avro))
-        if found is None:
+        simple = _AVRO.get(avro, named.get(avro))
+        if simple is None:
             raise ProgramError(f"The Avro type '{avro}' cannot be a column of a file.")
-        return found, False
+        return simple, False
     kind = avro["type"]
     if avro.get("logicalType") in _LOGICAL:
         return _LOGICAL[avro["logicalType"]], False
@@ -234,9 +240,18 @@ def _avro_type(avro: Any, named: dict[str, pyarrow.DataType]) -> tuple[pyarrow.D
     if kind == "fixed":
         made = pyarrow.binary(avro["size"])
     elif kind in ("record", "error"):
-        fields = [(own["name"], *_avro_type(own["type"], named)) for own in avro["fields"]]
+        fields = [(field["name"], *_avro_type(field["type"], named)) for field in avro["fields"]]
         made = pyarrow.struct([pyarrow.field(n, t, nullable=may) for n, t, may in fields])
     else:
         return _avro_type(kind, named)
     named[avro["name"]] = made
     return made, False
+
+
+def _avro_union(
+    branches: list[Any], named: dict[str, pyarrow.DataType]
+) -> tuple[pyarrow.DataType, bool]:
+    given = [branch for branch in branches if branch != "null"]
+    if len(given) != 1:
+        raise ProgramError("A union of several Avro types cannot be a column of a file.")
+    return _avro_type(given[0], named)[0], len(given) < len(branches)

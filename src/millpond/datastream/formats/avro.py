@@ -22,7 +22,10 @@ from millpond.missing import module_getattr
 
 
 class AvroSchema:
-    """A parsed schema. `parsed` is fastavro's form of it: names are full."""
+    """A parsed Avro schema of records. `parsed` is fastavro's form of it, with full names.
+
+    Raise ProgramError if the text is not such a schema, SetupError if fastavro is not installed.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -30,10 +33,12 @@ class AvroSchema:
 
     @staticmethod
     def parse_string(json_schema: str) -> AvroSchema:
+        """Return the schema that the JSON text describes."""
         return AvroSchema(json_schema)
 
     @staticmethod
     def parse_file(file_path: str) -> AvroSchema:
+        """Return the schema in a file; raise ProgramError if the file cannot be read."""
         try:
             return AvroSchema(Path(file_path).read_text(encoding="utf-8"))
         except OSError as problem:
@@ -47,7 +52,7 @@ class AvroSchema:
 
 
 class GenericRecordAvroTypeInfo(TypeInformation):
-    """Records of a schema, as dictionaries. Fields that are left out get their defaults."""
+    """The type of records of an Avro schema, as dictionaries. Fields that are left out get their defaults."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self.schema = schema
@@ -77,7 +82,7 @@ class GenericRecordAvroTypeInfo(TypeInformation):
 
 
 class AvroRowDeserializationSchema(DeserializationSchema):
-    """Avro records without a header, as rows; written with the schema given here."""
+    """Reads Avro records without a header, written with the schema given here, as rows."""
 
     def __init__(
         self, record_class: str | None = None, avro_schema_string: str | None = None
@@ -90,22 +95,23 @@ class AvroRowDeserializationSchema(DeserializationSchema):
         return type(self), (None, str(self._schema))
 
     def deserialize(self, data: bytes) -> Any:
+        """Return the row; raise ValueError if the bytes are not exactly one record of the schema."""
         file = io.BytesIO(data)
         try:
-            found = self._read(file, self._schema.parsed, None)
-        except Exception as problem:  # of any kind, as the bytes are
+            record = self._read(file, self._schema.parsed, None)
+        except Exception as problem:  # broken bytes can cause any kind of error
             raise self._bad(f"{type(problem).__name__} {problem}") from None
         if file.tell() != len(data):
-            raise self._bad(f"it ends at byte {file.tell()} of {len(data)}")
-        return self._convert(found)
+            raise self._bad(f"the record ends at byte {file.tell()} of {len(data)}")
+        return self._convert(record)
 
     def _bad(self, reason: str) -> ValueError:
         name = self._schema.parsed["name"]
-        return ValueError(f"this is not a record of the Avro schema {name}: {reason}")
+        return ValueError(f"The bytes are not a record of the Avro schema {name}: {reason}")
 
 
 class AvroRowSerializationSchema(SerializationSchema):
-    """Rows as Avro records, without a header."""
+    """Writes rows as Avro records without a header."""
 
     def __init__(
         self, record_class: str | None = None, avro_schema_string: str | None = None
@@ -118,6 +124,7 @@ class AvroRowSerializationSchema(SerializationSchema):
         return type(self), (None, str(self._schema))
 
     def serialize(self, value: Any) -> bytes:
+        """Return the bytes of a record; raise ValueError if it does not fit the schema."""
         file = io.BytesIO()
         try:
             self._write(file, self._schema.parsed, self._convert(value))
@@ -137,23 +144,26 @@ class AvroInputFormat:
         self._type_info = GenericRecordAvroTypeInfo(schema)
 
     def get_produced_type(self) -> GenericRecordAvroTypeInfo:
+        """Return the type of the records."""
         return self._type_info
 
 
 class AvroBulkWriters:
+    """Factory methods for writers of Avro files, for `FileSink.for_bulk_format`."""
+
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
-        """For records that are dictionaries."""
+        """Return a factory of writers for records that are dictionaries."""
         return AvroWriterFactory(schema.parsed)
 
 
 def _given_schema(record_class: str | None, avro_schema_string: str | None) -> AvroSchema:
     if record_class is not None:
         raise UnsupportedFeatureError(
-            f"record_class ({record_class}) is a class of Java: give avro_schema_string."
+            f"record_class ({record_class}) is a Java class: use avro_schema_string instead."
         )
     if avro_schema_string is None:
-        raise TypeError("record_class or avro_schema_string should be specified.")
+        raise TypeError("avro_schema_string is missing.")
     return AvroSchema(avro_schema_string)
 
 
@@ -175,10 +185,10 @@ def _parse(text: str) -> dict[str, Any]:
         raise ProgramError(f"The Avro schema is not JSON: {problem}.") from None
     except (fastavro.SchemaParseException, fastavro.UnknownType, KeyError, TypeError) as problem:
         raise ProgramError(
-            f"The Avro schema is wrong: {type(problem).__name__}: {problem}."
+            f"The Avro schema is not valid: {type(problem).__name__}: {problem}."
         ) from None
     if not isinstance(parsed, dict) or parsed["type"] != "record":
-        raise ProgramError("The Avro schema must be one of records.")
+        raise ProgramError("The Avro schema must describe records (type record).")
     return parsed
 
 

@@ -14,7 +14,7 @@ from millpond.datastream.formats.ranges import read_range
 
 
 class AvroFormat(BulkFormat):
-    """`parsed` is the schema of the reader; files may be written with an older or newer one."""
+    """Reads Avro files. `parsed` is the reader's schema; files may be written with an older or newer one."""
 
     def __init__(self, parsed: dict[str, Any]) -> None:
         self._parsed = parsed
@@ -36,6 +36,8 @@ class AvroFormat(BulkFormat):
 
 
 class AvroWriterFactory(BulkWriterFactory):
+    """Creates writers of Avro files, compressed with deflate."""
+
     can_join = True
 
     def __init__(self, parsed: dict[str, Any]) -> None:
@@ -45,11 +47,11 @@ class AvroWriterFactory(BulkWriterFactory):
         return _AvroWriter(_write().Writer(file, self._parsed, "deflate", validator=True))
 
     def join(self, pieces: list[Path], file: BinaryIO) -> None:
-        """Blocks are copied as they are."""
+        """Copy the blocks of all pieces unchanged."""
         writer = _write().Writer(file, self._parsed, "deflate")
         for piece in pieces:
-            with piece.open("rb") as own:
-                for block in _read().block_reader(own):
+            with piece.open("rb") as source:
+                for block in _read().block_reader(source):
                     writer.write_block(block)
         writer.flush()
 

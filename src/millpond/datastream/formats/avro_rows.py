@@ -1,4 +1,4 @@
-"""From Avro's records, which are dictionaries, to rows, and back: functions made once for a schema."""
+"""Converts Avro records, which are dictionaries, to rows and back; the functions are made once per schema."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Convert = Callable[[Any], Any]
 
 
 def rows_from_avro(parsed: Any) -> Convert:
-    """Of a schema that fastavro has parsed."""
+    """Return the conversion to rows, for a schema that fastavro has parsed."""
     return _Maker(_read_record).convert(parsed)
 
 
 def rows_to_avro(parsed: Any) -> Convert:
+    """Return the conversion from rows, for a schema that fastavro has parsed."""
     return _Maker(_write_record).convert(parsed)
 
 
@@ -26,11 +27,11 @@ def _as_it_is(value: Any) -> Any:
 
 def _read_record(names: list[str], parts: list[Convert]) -> Convert:
     def read(value: Any) -> Any:
-        # In a union it may be another of its types.
+        # In a union, the value may be of another type.
         if not isinstance(value, dict):
             return value
         return named_row(
-            names, [own(value.get(name)) for name, own in zip(names, parts, strict=True)]
+            names, [convert(value.get(name)) for name, convert in zip(names, parts, strict=True)]
         )
 
     return read
@@ -41,7 +42,7 @@ def _write_record(names: list[str], parts: list[Convert]) -> Convert:
         if not isinstance(value, (Row, list, tuple, dict)):
             return value
         given = zip(names, parts, fields_of(value, names), strict=True)
-        return {name: own(item) for name, own, item in given}
+        return {name: convert(item) for name, convert, item in given}
 
     return write
 
@@ -53,30 +54,30 @@ class _Maker:
 
     def convert(self, schema: Any) -> Convert:
         if isinstance(schema, str):
-            # A record may be within itself: it is known by the time it is needed.
+            # A record may contain itself: by the time the conversion is called, it is known.
             name = schema
             return self._named.get(name, _as_it_is)
         if isinstance(schema, list):
-            given = [own for own in map(self.convert, schema) if own is not _as_it_is]
+            given = [convert for convert in map(self.convert, schema) if convert is not _as_it_is]
             return _or_none(given[0]) if given else _as_it_is
         kind = schema["type"]
         if kind in ("record", "error"):
             return self._record_of(schema)
         if kind in ("array", "map"):
-            own = self.convert(schema["items" if kind == "array" else "values"])
-            if own is _as_it_is:
+            convert = self.convert(schema["items" if kind == "array" else "values"])
+            if convert is _as_it_is:
                 return _as_it_is
             if kind == "array":
-                return lambda value: [own(item) for item in value]
-            return lambda value: {key: own(item) for key, item in value.items()}
+                return lambda value: [convert(item) for item in value]
+            return lambda value: {key: convert(item) for key, item in value.items()}
         return self.convert(kind) if isinstance(kind, (dict, list)) else _as_it_is
 
     def _record_of(self, schema: dict[str, Any]) -> Convert:
-        found: list[Convert] = []
-        self._named[schema["name"]] = lambda value: found[0](value)
+        made: list[Convert] = []
+        self._named[schema["name"]] = lambda value: made[0](value)
         names = [field["name"] for field in schema["fields"]]
-        found.append(self._record(names, [self.convert(f["type"]) for f in schema["fields"]]))
-        return found[0]
+        made.append(self._record(names, [self.convert(f["type"]) for f in schema["fields"]]))
+        return made[0]
 
 
 def _or_none(convert: Convert) -> Convert:

@@ -1,8 +1,8 @@
-"""From a user's Avro schema to the schema of a state, and to the check of its values.
+"""Derives from a user's Avro schema the schema of a state, and the check of its values.
 
-The schema is the same, but every value may be missing, maps are arrays of entries, and named types stand
-where they are used. Logical types are left out: values are those of the type below, as Avro has it for types
-it does not know.
+The schema is the same, except that every value may be missing, maps are arrays of entries, and named types
+are written out where they are used. Logical types are left out: values have the underlying type, as Avro
+prescribes for logical types that a reader does not know.
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ Check = Callable[[Any, str], Any]  # (value, where it is) -> the value with all 
 
 
 class AvroType(NamedTuple):
+    """The schema of a type in state, and the check of its values."""
+
     schema: Any
     check: Check
 
 
 class Unfit(Exception):
-    """A value does not fit its schema; says where."""
+    """A value does not fit its schema; the message says where."""
 
 
 def read_avro(parsed: dict[str, Any]) -> AvroType:
-    """Of what fastavro has parsed."""
+    """Return the type for a record schema that fastavro has parsed; raise ProgramError if state cannot
+    have it."""
     return _Reader(parsed["name"]).type_of(parsed, "")
 
 
 def map_schema(key: Any, value: Any) -> Any:
+    """Return the schema of a map: an array of entries."""
     entry = {
         "type": "record",
         "name": "Entry",
@@ -40,7 +44,7 @@ def map_schema(key: Any, value: Any) -> Any:
 
 
 def default_of(field: dict[str, Any]) -> Any:
-    """The default of a field of a schema, None if it has none. In schemas bytes are written as text."""
+    """Return the default of a field of a schema, or None if it has none. Schemas write bytes as text."""
     return _from_json(field.get("default"), field["type"])
 
 
@@ -52,12 +56,14 @@ def _from_json(value: Any, schema: Any) -> Any:
     if schema["type"] == "record" and schema.get("python") == "dict":
         defaults = {field["name"]: default_of(field) for field in schema["fields"]}
         given = {f["name"]: f["type"] for f in schema["fields"] if f["name"] in value}
-        return defaults | {name: _from_json(value[name], own) for name, own in given.items()}
+        return defaults | {
+            name: _from_json(value[name], field_type) for name, field_type in given.items()
+        }
     if schema["type"] == "array" and schema.get("python") == "map":
         of_value = schema["items"]["fields"][1]["type"]
-        return {key: _from_json(own, of_value) for key, own in value.items()}
+        return {key: _from_json(item, of_value) for key, item in value.items()}
     if schema["type"] == "array":
-        return [_from_json(own, schema["items"]) for own in value]
+        return [_from_json(item, schema["items"]) for item in value]
     return value
 
 
@@ -135,7 +141,7 @@ class _Reader:
         def check(value: Any, where: str) -> Any:
             if not isinstance(value, (list, tuple)):
                 raise _wrong(value, where, "a list")
-            return [items.check(own, f"{where}[{n}]") for n, own in enumerate(value)]
+            return [items.check(item, f"{where}[{n}]") for n, item in enumerate(value)]
 
         return AvroType({"type": "array", "items": items.schema}, check)
 
@@ -144,7 +150,7 @@ class _Reader:
         def check(value: Any, where: str) -> Any:
             if not isinstance(value, dict) or set(map(type, value)) - {str}:
                 raise _wrong(value, where, "a dictionary whose keys are text")
-            return {key: values.check(own, f"{where}[{key!r}]") for key, own in value.items()}
+            return {key: values.check(item, f"{where}[{key!r}]") for key, item in value.items()}
 
         return AvroType(map_schema("string", values.schema), check)
 
@@ -172,14 +178,16 @@ class _Reader:
     def _record(self, avro: dict[str, Any], path: str) -> AvroType:
         fields: list[dict[str, Any]] = []
         checks: dict[str, Check] = {}
-        for own in avro["fields"]:
-            name = own["name"]
+        for declared in avro["fields"]:
+            name = declared["name"]
             below = f"{path}.{name}" if path else name
             if name in checks:
-                raise self._unsupported(below, "two fields of one name")
-            schema, checks[name] = self.type_of(own["type"], below)
+                raise self._unsupported(below, "two fields with the same name")
+            schema, checks[name] = self.type_of(declared["type"], below)
             field = {"name": name, "type": schema}
-            field |= {extra: own[extra] for extra in ("default", "aliases") if extra in own}
+            field |= {
+                extra: declared[extra] for extra in ("default", "aliases") if extra in declared
+            }
             fields.append(field)
         if not fields:
             raise self._unsupported(path, "a record without fields")
@@ -193,17 +201,18 @@ class _Reader:
                 raise Unfit(f"{where or 'it'} has no field {', '.join(unknown)}")
             before = f"{where}." if where else ""
             whole = defaults | value
-            return {name: own(whole.get(name), before + name) for name, own in checks.items()}
+            return {
+                name: check_field(whole.get(name), before + name)
+                for name, check_field in checks.items()
+            }
 
         made = {"type": "record", "name": avro["name"], "python": "dict", "fields": fields}
         return AvroType(made, check)
 
     def _union(self, avro: list[Any], path: str) -> AvroType:
-        given = [own for own in avro if own != "null"]
+        given = [branch for branch in avro if branch != "null"]
         if len(given) != 1:
-            raise self._unsupported(
-                path, "a union of several types (with null and one type it works)"
-            )
+            raise self._unsupported(path, "a union of several types (only null and one other type)")
         schema, check = self.type_of(given[0], path)
         if len(given) == len(avro):
             return AvroType(schema, check)
@@ -213,10 +222,12 @@ class _Reader:
         if name in _PRIMITIVE:
             return _PRIMITIVE[name]
         if name not in self._named:
-            what = "null alone" if name == "null" else f"'{name}' within itself"
+            what = "the type null on its own" if name == "null" else f"'{name}' inside itself"
             raise self._unsupported(path, what)
         return self._named[name]
 
     def _unsupported(self, path: str, what: str) -> ProgramError:
         where = f"field {path} of " if path else ""
-        return ProgramError(f"{where}the Avro schema {self._name}: state cannot have {what}.")
+        return ProgramError(
+            f"State cannot use {what}, which occurs in {where}the Avro schema {self._name}."
+        )

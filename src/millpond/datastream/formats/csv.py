@@ -1,4 +1,4 @@
-"""CSV files. They are read as columns, by Arrow; a function that takes single records gets `Row`s."""
+"""CSV files. Arrow reads them as columns; a function that takes single records gets `Row`s."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NUMBERS = {
 
 
 class CsvSchema:
-    """Names and types of the columns, and how the file is written. Made by `CsvSchema.builder()`."""
+    """The names and types of the columns, and how the file is written. Made by `CsvSchema.builder()`."""
 
     def __init__(self, columns: dict[str, Any], settings: dict[str, Any]) -> None:
         self.columns = columns
@@ -48,67 +48,81 @@ class CsvSchema:
 
     @staticmethod
     def builder() -> CsvSchemaBuilder:
+        """Return a builder for a schema."""
         return CsvSchemaBuilder()
 
     def size(self) -> int:
+        """Return the number of columns."""
         return len(self.columns)
 
 
 class CsvSchemaBuilder(MissingMethods):
+    """Builds a CsvSchema, column by column in the order of the file. Setters return the builder itself."""
+
     def __init__(self) -> None:
         self._columns: dict[str, Any] = {}
         self._settings: dict[str, Any] = {}
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
+        """Add a column of text."""
         return self._add(name, pyarrow.string())
 
     def add_number_column(
         self, name: str, number_type: TypeInformation | None = None
     ) -> CsvSchemaBuilder:
-        """`number_type` is one of Types.LONG() (the default), INT(), DOUBLE() and such."""
+        """Add a column of numbers; `number_type` is Types.LONG() (the default), INT(), DOUBLE() or the
+        like."""
         declared = Types.LONG() if number_type is None else number_type
         known = _NUMBERS.get(declared.basic_type) if isinstance(declared, BasicTypeInfo) else None
         if known is None:
             raise ProgramError(
                 f"Column '{name}': {declared} is not a number type; use Types.LONG(), INT(), "
-                "DOUBLE() and such."
+                "DOUBLE() or the like."
             )
         return self._add(name, known)
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
+        """Add a column of booleans."""
         return self._add(name, pyarrow.bool_())
 
     def set_column_separator(self, char: str) -> CsvSchemaBuilder:
+        """Set the character between columns; a comma by default."""
         return self._set("separator", char)
 
     def set_quote_char(self, char: str) -> CsvSchemaBuilder:
+        """Set the character around values that need quotes; a double quote by default."""
         return self._set("quote", char)
 
     def disable_quote_char(self) -> CsvSchemaBuilder:
+        """Read and write values without quotes."""
         return self._set("quote", False)
 
     def set_escape_char(self, char: str) -> CsvSchemaBuilder:
+        """Set the character that escapes the next one; none by default."""
         return self._set("escape", char)
 
     def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
+        """Set the text that stands for None. By default an empty value is None, except in columns of text."""
         return self._set("null", null_value)
 
     def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
-        """The first line of every file is a header."""
+        """Skip the first line of every file, which is a header."""
         return self._set("header", skip)
 
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """The same: columns are those of the schema, in its order, whatever the header says."""
+        """Expect, and write, a header. The columns are those of the schema, in its order, whatever the
+        header says."""
         return self._set("header", use)
 
     def build(self) -> CsvSchema:
+        """Return the schema; raise ProgramError if it has no columns."""
         if not self._columns:
             raise ProgramError("A CSV schema needs at least one column.")
         return CsvSchema(dict(self._columns), dict(self._settings))
 
     def _add(self, name: str, arrow_type: Any) -> CsvSchemaBuilder:
         if name in self._columns:
-            raise ProgramError(f"The CSV schema has a column '{name}' already.")
+            raise ProgramError(f"The CSV schema already has a column '{name}'.")
         self._columns[name] = arrow_type
         return self
 
@@ -118,7 +132,7 @@ class CsvSchemaBuilder(MissingMethods):
 
 
 class CsvReaderFormat(StreamFormat):
-    """How a CSV file becomes records: one per line. A value must not contain a line end."""
+    """Reads CSV files: one record per line. A value must not contain a line break."""
 
     block_bytes = 4 * 1024 * 1024
 
@@ -128,13 +142,14 @@ class CsvReaderFormat(StreamFormat):
 
     @staticmethod
     def for_schema(schema: CsvSchema) -> CsvReaderFormat:
+        """Return the format for files of this schema."""
         return CsvReaderFormat(schema)
 
     def read(self, block: bytes) -> pyarrow.RecordBatch | None:
-        """The records in whole lines, if there are any."""
+        """Return the records in whole lines, or None if there are none."""
         columns, settings = self._schema.columns, self._schema.settings
         null = settings.get("null")
-        # Made here, not once: Arrow's options do not survive the way to a worker.
+        # Made here rather than once, because Arrow's options cannot be sent to workers.
         read = csv.ReadOptions(
             column_names=list(columns), use_threads=False, block_size=len(block) + 1
         )
@@ -155,9 +170,12 @@ class CsvReaderFormat(StreamFormat):
 
 
 class CsvBulkWriters:
+    """Factory methods for writers of CSV files, for `FileSink.for_bulk_format`."""
+
     @staticmethod
     def for_schema(schema: CsvSchema) -> BulkWriterFactory:
-        """Files of a schema; with a header if it has `set_use_header`."""
+        """Return a factory of writers for files of a schema, with a header if the schema has one
+        (`set_use_header`)."""
         return _CsvFactory(schema)
 
 
@@ -172,8 +190,10 @@ class _CsvFactory(BulkWriterFactory):
             "escape": "escape",
             "null": "null",
         }
-        given = {own: schema.settings[n] for own, n in names.items() if n in schema.settings}
-        types = [_declared(own) for own in schema.columns.values()]
+        given = {
+            setting: schema.settings[n] for setting, n in names.items() if n in schema.settings
+        }
+        types = [_declared(column) for column in schema.columns.values()]
         row_type = RowTypeInfo(types, list(schema.columns))
         self._lines = CsvRowSerializationSchema(row_type, given)
         header = CsvRowSerializationSchema(
@@ -189,9 +209,9 @@ class _CsvFactory(BulkWriterFactory):
     def join(self, pieces: list[Path], file: BinaryIO) -> None:
         file.write(self._header)
         for piece in pieces:
-            with piece.open("rb") as own:
-                own.seek(len(self._header))
-                shutil.copyfileobj(own, file, 1024 * 1024)
+            with piece.open("rb") as source:
+                source.seek(len(self._header))
+                shutil.copyfileobj(source, file, 1024 * 1024)
 
 
 class _CsvWriter(BulkWriter):

@@ -19,19 +19,21 @@ csv.field_size_limit(2**31 - 1)  # Python's own limit, 128 KB, is too small for 
 
 
 class CsvRowDeserializationSchema(DeserializationSchema):
-    """A line of CSV as a row of a type. A field that is empty is None, unless it is text."""
+    """Reads a line of CSV as a row. An empty field is None, unless it is text. Built by its `Builder`."""
 
     def __init__(self, type_info: RowTypeInfo, settings: dict[str, Any]) -> None:
         self._type_info = type_info
         self._settings = settings
         self._names = type_info.field_names
         null, between = settings.get("null"), settings.get("array", ";")
-        self._parts = [_reader_of(own, null, between) for own in type_info.types]
+        self._parts = [_reader_of(field_type, null, between) for field_type in type_info.types]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._type_info, self._settings)
 
     def deserialize(self, data: bytes) -> Any:
+        """Return the row, or None for a comment; raise ValueError, or with `ignore_parse_errors` return
+        None, if the line does not fit."""
         try:
             text = data.decode()
             if self._settings.get("comments") and text.startswith("#"):
@@ -41,61 +43,69 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         except (ValueError, csv.Error, TypeMismatchError) as problem:
             if self._settings.get("lenient"):
                 return None
-            raise ValueError(f"{data[:200]!r} is not such a line: {problem}") from None
+            raise ValueError(f"{data[:200]!r} is not a line of this schema: {problem}") from None
 
     def deserialize_many(self, data: list[bytes]) -> list[Any]:
         if not self._settings.get("comments"):
             try:
-                texts = [own.decode() for own in data]
-                found = list(csv.reader(texts, **_dialect(self._settings), strict=True))
-                if len(found) == len(
-                    texts
-                ):  # else a quote that is never closed took lines together
-                    return list(map(self._row, found))
+                texts = [line.decode() for line in data]
+                rows = list(csv.reader(texts, **_dialect(self._settings), strict=True))
+                # Otherwise a quote that is never closed has joined several lines.
+                if len(rows) == len(texts):
+                    return list(map(self._row, rows))
             except (ValueError, csv.Error, TypeMismatchError):
-                pass  # one by one it will turn out which one it is
+                pass  # reading one by one finds the line that is wrong
         return list(map(self.deserialize, data))
 
     def _row(self, fields: list[str]) -> Any:
         if len(fields) != len(self._parts):
-            raise ValueError(f"it has {len(fields)} fields, expected {len(self._parts)}")
+            raise ValueError(f"it has {len(fields)} fields instead of {len(self._parts)}")
         return named_row(
-            self._names, [own(field) for own, field in zip(self._parts, fields, strict=True)]
+            self._names,
+            [convert(field) for convert, field in zip(self._parts, fields, strict=True)],
         )
 
     class Builder:
+        """Builds the schema for rows of a type. Setters return the builder itself."""
+
         def __init__(self, type_info: TypeInformation) -> None:
             self._type_info = row_type(type_info, "CsvRowDeserializationSchema")
             self._settings: dict[str, Any] = {}
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
+            """Set the character between fields; a comma by default."""
             return self._set("delimiter", delimiter)
 
         def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
-            """Lines that begin with # are left out."""
+            """Skip lines that begin with #."""
             return self._set("comments", allow_comments)
 
         def set_array_element_delimiter(
             self, delimiter: str
         ) -> CsvRowDeserializationSchema.Builder:
+            """Set the text between the elements of an array; a semicolon by default."""
             return self._set("array", delimiter)
 
         def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
+            """Set the character around values that need quotes; a double quote by default."""
             return self._set("quote", c)
 
         def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
+            """Set the character that escapes the next one; none by default."""
             return self._set("escape", c)
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
+            """Set the text that stands for None."""
             return self._set("null", null_literal)
 
         def set_ignore_parse_errors(
             self, ignore_parse_errors: bool
         ) -> CsvRowDeserializationSchema.Builder:
-            """What cannot be read is left out."""
+            """Skip lines that cannot be read instead of failing."""
             return self._set("lenient", ignore_parse_errors)
 
         def build(self) -> CsvRowDeserializationSchema:
+            """Return the schema."""
             return CsvRowDeserializationSchema(self._type_info, dict(self._settings))
 
         def _set(self, name: str, value: Any) -> CsvRowDeserializationSchema.Builder:
@@ -104,13 +114,13 @@ class CsvRowDeserializationSchema(DeserializationSchema):
 
 
 class CsvRowSerializationSchema(SerializationSchema):
-    """A row as a line of CSV."""
+    """Writes a row as a line of CSV. Built by its `Builder`."""
 
     def __init__(self, type_info: RowTypeInfo, settings: dict[str, Any]) -> None:
         self._type_info = type_info
         self._settings = settings
         null, between = settings.get("null", ""), settings.get("array", ";")
-        self._parts = [_writer_of(own, null, between) for own in type_info.types]
+        self._parts = [_writer_of(field_type, null, between) for field_type in type_info.types]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._type_info, self._settings)
@@ -122,44 +132,54 @@ class CsvRowSerializationSchema(SerializationSchema):
         return [line.encode() for line in self.lines(values)]
 
     def lines(self, values: list[Any]) -> list[str]:
+        """Return the line of each record, with its line delimiter."""
         names, parts = self._type_info.field_names, self._parts
         end = self._settings.get("line", "\n")
         lines = _Lines()
         writer = csv.writer(lines, **_dialect(self._settings), lineterminator=end)
         writer.writerows(
-            [own(item) for own, item in zip(parts, fields_of(value, names), strict=True)]
+            [convert(item) for convert, item in zip(parts, fields_of(value, names), strict=True)]
             for value in values
         )
         return lines.all
 
     class Builder:
+        """Builds the schema for rows of a type. Setters return the builder itself."""
+
         def __init__(self, type_info: TypeInformation) -> None:
             self._type_info = row_type(type_info, "CsvRowSerializationSchema")
             self._settings: dict[str, Any] = {}
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set the character between fields; a comma by default."""
             return self._set("delimiter", c)
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """What follows a line; may be empty."""
+            """Set the text after each line; a line break by default. It may be empty."""
             return self._set("line", delimiter)
 
         def set_array_element_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
+            """Set the text between the elements of an array; a semicolon by default."""
             return self._set("array", delimiter)
 
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
+            """Write values without quotes."""
             return self._set("quote", False)
 
         def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set the character around values that need quotes; a double quote by default."""
             return self._set("quote", c)
 
         def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """Set the character that escapes the next one; none by default."""
             return self._set("escape", c)
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
+            """Set the text that stands for None; empty by default."""
             return self._set("null", s)
 
         def build(self) -> CsvRowSerializationSchema:
+            """Return the schema."""
             return CsvRowSerializationSchema(self._type_info, dict(self._settings))
 
         def _set(self, name: str, value: Any) -> CsvRowSerializationSchema.Builder:
@@ -168,7 +188,7 @@ class CsvRowSerializationSchema(SerializationSchema):
 
 
 class _Lines:
-    """What the csv module writes to: a call for each line."""
+    """A file for the csv module that keeps every line written to it."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -176,7 +196,7 @@ class _Lines:
 
 
 def _dialect(settings: dict[str, Any]) -> dict[str, Any]:
-    """For Python's csv module."""
+    """Return the settings as arguments of Python's csv module."""
     quote = settings.get("quote", '"')
     return {
         "delimiter": settings.get("delimiter", ","),
@@ -189,7 +209,7 @@ def _dialect(settings: dict[str, Any]) -> dict[str, Any]:
 def _reader_of(type_info: TypeInformation, null: str | None, between: str) -> Convert:
     if isinstance(type_info, _ElementsTypeInfo):
         element = _reader_of(type_info.element_type, null, between)
-        return lambda text: [element(own) for own in text.split(between)] if text else []
+        return lambda text: [element(item) for item in text.split(between)] if text else []
     convert = from_json(type_info, False)
     if _is_text(type_info):
         return lambda text: None if text == null else text
@@ -207,14 +227,14 @@ def _writer_of(type_info: TypeInformation, null: str, between: str) -> Callable[
     convert = to_json(type_info)
 
     def write(value: Any) -> str:
-        own = convert(value)
-        if type(own) is str:
-            return own
-        if own is None:
+        converted = convert(value)
+        if type(converted) is str:
+            return converted
+        if converted is None:
             return null
-        if own is True or own is False:
-            return "true" if own else "false"
-        return format(own, "f") if isinstance(own, Decimal) else str(own)
+        if converted is True or converted is False:
+            return "true" if converted else "false"
+        return format(converted, "f") if isinstance(converted, Decimal) else str(converted)
 
     return write
 

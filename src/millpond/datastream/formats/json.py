@@ -1,4 +1,4 @@
-"""Records as JSON, with PyFlink's names. With orjson if it is installed, else with Python's json."""
+"""Records as JSON, with PyFlink's names. Uses orjson if it is installed, else Python's json."""
 
 from __future__ import annotations
 
@@ -26,28 +26,31 @@ _MARK = uuid.uuid4().hex + "."
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
-    """JSON objects as rows of a type. Fields that the type does not have are left out."""
+    """Reads JSON objects as rows. Fields that the type does not have are left out."""
 
     def __init__(self, type_info: TypeInformation, fail_on_missing: bool, lenient: bool) -> None:
         self._type_info = row_type(type_info, "JsonRowDeserializationSchema")
         self._fail_on_missing = fail_on_missing
         self._lenient = lenient
         self._convert: Callable[[Any], Any] = from_json(self._type_info, fail_on_missing)
-        # orjson makes a float of a number with a fraction, or of more than 64 bits.
+        # orjson turns numbers with a fraction, or with more than 64 bits, into floats.
         self._is_exact = any(
-            isinstance(own, BasicTypeInfo)
-            and own.basic_type in (BasicType.BIG_DEC, BasicType.BIG_INT)
-            for own in inner_types(self._type_info)
+            isinstance(inner, BasicTypeInfo)
+            and inner.basic_type in (BasicType.BIG_DEC, BasicType.BIG_INT)
+            for inner in inner_types(self._type_info)
         )
 
     @staticmethod
     def builder() -> JsonRowDeserializationSchema.Builder:
+        """Return a builder for the schema."""
         return JsonRowDeserializationSchema.Builder()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._type_info, self._fail_on_missing, self._lenient)
 
     def deserialize(self, data: bytes) -> Any:
+        """Return the row; raise ValueError or TypeMismatchError, or with `ignore_parse_errors` return
+        None, if it does not fit."""
         try:
             return self._read(data)
         except (ValueError, TypeMismatchError):
@@ -66,31 +69,35 @@ class JsonRowDeserializationSchema(DeserializationSchema):
         return self._convert(_parse(data.decode(), Decimal if self._is_exact else None))
 
     class Builder:
+        """Builds the schema. Setters return the builder itself."""
+
         def __init__(self) -> None:
             self._type_info: TypeInformation | None = None
             self._fail_on_missing = False
             self._lenient = False
 
         def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+            """Set the type of the rows, made by Types.ROW or Types.ROW_NAMED."""
             self._type_info = type_info
             return self
 
         def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
-            """The type, written as a JSON schema."""
+            """Set the type of the rows by a JSON schema."""
             self._type_info = type_of_json_schema(json_schema)
             return self
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
-            """Otherwise the field is None."""
+            """Refuse records that lack a field; by default the field is None."""
             self._fail_on_missing = True
             return self
 
         def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
-            """What cannot be read is left out."""
+            """Skip records that cannot be read instead of failing."""
             self._lenient = True
             return self
 
         def build(self) -> JsonRowDeserializationSchema:
+            """Return the schema; raise ProgramError if it has no type."""
             if self._type_info is None:
                 raise ProgramError("JsonRowDeserializationSchema needs type_info or json_schema.")
             return JsonRowDeserializationSchema(
@@ -99,7 +106,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
 
 class JsonRowSerializationSchema(SerializationSchema):
-    """Rows as JSON objects, on one line each."""
+    """Writes rows as JSON objects, on one line each."""
 
     def __init__(self, type_info: TypeInformation) -> None:
         self._type_info = row_type(type_info, "JsonRowSerializationSchema")
@@ -107,6 +114,7 @@ class JsonRowSerializationSchema(SerializationSchema):
 
     @staticmethod
     def builder() -> JsonRowSerializationSchema.Builder:
+        """Return a builder for the schema."""
         return JsonRowSerializationSchema.Builder()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -116,14 +124,18 @@ class JsonRowSerializationSchema(SerializationSchema):
         return _dump(self._convert(value))
 
     class Builder:
+        """Builds the schema."""
+
         def __init__(self) -> None:
             self._type_info: TypeInformation | None = None
 
         def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+            """Set the type of the rows, made by Types.ROW or Types.ROW_NAMED."""
             self._type_info = type_info
             return self
 
         def build(self) -> JsonRowSerializationSchema:
+            """Return the schema; raise ProgramError if it has no type."""
             if self._type_info is None:
                 raise ProgramError("JsonRowSerializationSchema needs with_type_info.")
             return JsonRowSerializationSchema(self._type_info)
@@ -134,12 +146,15 @@ def _dump(value: Any) -> bytes:
         try:
             return _orjson.dumps(value, default=_exact)  # type: ignore[no-any-return]
         except _orjson.JSONEncodeError:
-            pass  # an integer of more than 64 bits, or what the other way will name
+            pass  # an integer of more than 64 bits, or an error that json.dumps will name
     numbers: list[str] = []
     text = json.dumps(
-        value, ensure_ascii=False, separators=(",", ":"), default=lambda own: _keep(own, numbers)
+        value,
+        ensure_ascii=False,
+        separators=(",", ":"),
+        default=lambda number: _keep(number, numbers),
     )
-    # Python's json writes no numbers but its own: marks nobody can guess hold their places.
+    # Python's json cannot write Decimals: marks that cannot occur in the data hold their places.
     for place, digits in enumerate(numbers):
         text = text.replace(f'"{_MARK}{place}."', digits, 1)
     return text.encode()
@@ -148,7 +163,9 @@ def _dump(value: Any) -> bytes:
 def _parse(text: str, parse_float: Any) -> Any:
     parsed = json.loads(text, parse_float=parse_float)
     if "\\ud" in text or "\\uD" in text:
-        json.dumps(parsed, ensure_ascii=False, default=str).encode()  # half of a character: refused
+        json.dumps(
+            parsed, ensure_ascii=False, default=str
+        ).encode()  # refuses half a surrogate pair
     return parsed
 
 

@@ -1,4 +1,4 @@
-"""The type that a JSON schema describes, with the types that Flink gives."""
+"""The type that a JSON schema describes, with the types that Flink chooses."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _FORMATS = {"date": Types.SQL_DATE, "time": Types.SQL_TIME, "date-time": Types.S
 
 
 def type_of_json_schema(text: str) -> TypeInformation:
+    """Return the type for a JSON schema; raise ProgramError if it is not valid or cannot be used."""
     try:
         schema = json.loads(text)
     except ValueError as problem:
@@ -22,19 +23,19 @@ def type_of_json_schema(text: str) -> TypeInformation:
 
 def _type_of(schema: Any, root: Any, where: str) -> TypeInformation:
     if not isinstance(schema, dict):
-        raise ProgramError(f"The JSON schema is wrong: {where} is {schema!r}.")
+        raise ProgramError(f"The JSON schema is not valid: {where} is {schema!r}.")
     if "$ref" in schema:
         return _type_of(_find(schema["$ref"], root), root, where)
     kind = schema.get("type")
     if isinstance(kind, list):
-        given = [own for own in kind if own != "null"]
+        given = [name for name in kind if name != "null"]
         kind = given[0] if len(given) == 1 else kind
     if kind == "object":
-        own = schema.get("properties")
-        if not own:
-            raise ProgramError(f"The JSON schema is wrong: {where} has no properties.")
-        types = [_type_of(item, root, f"'{name}'") for name, item in own.items()]
-        return Types.ROW_NAMED(list(own), types)
+        properties = schema.get("properties")
+        if not properties:
+            raise ProgramError(f"The JSON schema is not valid: {where} has no properties.")
+        types = [_type_of(item, root, f"'{name}'") for name, item in properties.items()]
+        return Types.ROW_NAMED(list(properties), types)
     if kind == "array":
         return Types.OBJECT_ARRAY(_type_of(schema.get("items"), root, f"an item of {where}"))
     if kind == "string" and schema.get("contentEncoding") == "base64":
@@ -48,9 +49,9 @@ def _type_of(schema: Any, root: Any, where: str) -> TypeInformation:
 
 
 def _find(reference: str, root: Any) -> Any:
-    found = root
+    target = root
     for name in reference.removeprefix("#/").split("/"):
-        if not isinstance(found, dict) or name not in found:
-            raise ProgramError(f"The JSON schema is wrong: there is no {reference}.")
-        found = found[name]
-    return found
+        if not isinstance(target, dict) or name not in target:
+            raise ProgramError(f"The JSON schema is not valid: {reference} does not exist.")
+        target = target[name]
+    return target

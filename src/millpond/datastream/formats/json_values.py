@@ -1,4 +1,4 @@
-"""From parsed JSON to values of a type, and back: functions made once for a type.
+"""Converts parsed JSON to values of a type and back; the functions are made once per type.
 
 As in Flink, numbers may be written as text, and text may be any value. Bytes are Base64, times are ISO 8601.
 """
@@ -37,10 +37,10 @@ _UTC = datetime.timezone.utc  # noqa: UP017 (datetime is the module here)
 
 
 def inner_types(type_info: TypeInformation) -> Iterator[TypeInformation]:
-    """The type and all that it is made of."""
+    """Yield the type and, recursively, all types it is made of."""
     yield type_info
-    for own in _parts(type_info):
-        yield from inner_types(own)
+    for part in _parts(type_info):
+        yield from inner_types(part)
 
 
 def _parts(type_info: TypeInformation) -> list[TypeInformation]:
@@ -52,6 +52,7 @@ def _parts(type_info: TypeInformation) -> list[TypeInformation]:
 
 
 def is_bytes(type_info: TypeInformation) -> bool:
+    """Return True for the type of bytes, `PRIMITIVE_ARRAY(BYTE())`."""
     return isinstance(type_info, PrimitiveArrayTypeInfo) and (
         type_info.element_type == BasicTypeInfo(BasicType.BYTE)
     )
@@ -61,11 +62,12 @@ def is_bytes(type_info: TypeInformation) -> bool:
 
 
 def from_json(type_info: TypeInformation, fail_on_missing: bool) -> Convert:
-    """Makes the value of parsed JSON; raises ValueError or TypeMismatchError if it does not fit."""
+    """Return the conversion from parsed JSON; it raises ValueError or TypeMismatchError if a value does
+    not fit."""
     if isinstance(type_info, RowTypeInfo):
         return _read_row(type_info, fail_on_missing)
     if isinstance(type_info, TupleTypeInfo):
-        parts = [from_json(own, fail_on_missing) for own in type_info.types]
+        parts = [from_json(field_type, fail_on_missing) for field_type in type_info.types]
         return _or_none(lambda value: _read_tuple(value, parts))
     if is_bytes(type_info):
         return _or_none(base64.b64decode)
@@ -73,8 +75,8 @@ def from_json(type_info: TypeInformation, fail_on_missing: bool) -> Convert:
         element = from_json(type_info.element_type, fail_on_missing)
         return _or_none(lambda value: list(map(element, _expected(value, list))))
     if isinstance(type_info, MapTypeInfo):
-        own = from_json(type_info.value_type_info, fail_on_missing)
-        return _or_none(lambda value: {k: own(v) for k, v in _expected(value, dict).items()})
+        convert = from_json(type_info.value_type_info, fail_on_missing)
+        return _or_none(lambda value: {k: convert(v) for k, v in _expected(value, dict).items()})
     if isinstance(type_info, BasicTypeInfo):
         return _read_basic(type_info)
     if isinstance(type_info, TimestampTypeInfo):
@@ -106,7 +108,9 @@ def _expected(value: Any, kind: type) -> Any:
 
 def _read_row(type_info: RowTypeInfo, fail_on_missing: bool) -> Convert:
     names = type_info.field_names
-    parts = [(name, from_json(own, fail_on_missing)) for name, own in _named(type_info)]
+    parts = [
+        (name, from_json(field_type, fail_on_missing)) for name, field_type in _named(type_info)
+    ]
 
     def read(value: Any) -> Any:
         if value is None:
@@ -115,8 +119,8 @@ def _read_row(type_info: RowTypeInfo, fail_on_missing: bool) -> Convert:
         if fail_on_missing:
             for name in names:
                 if name not in given:
-                    raise ValueError(f"the record lacks the field '{name}'")
-        return named_row(names, [own(given.get(name)) for name, own in parts])
+                    raise ValueError(f"The record lacks the field '{name}'.")
+        return named_row(names, [convert(given.get(name)) for name, convert in parts])
 
     return read
 
@@ -127,8 +131,8 @@ def _named(type_info: RowTypeInfo) -> Iterator[tuple[str, TypeInformation]]:
 
 def _read_tuple(value: Any, parts: list[Convert]) -> Any:
     if len(_expected(value, list)) != len(parts):
-        raise ValueError(f"{value!r} has not {len(parts)} values")
-    return tuple(own(item) for own, item in zip(parts, value, strict=True))
+        raise ValueError(f"{value!r} does not have {len(parts)} values")
+    return tuple(convert(item) for convert, item in zip(parts, value, strict=True))
 
 
 def _read_basic(type_info: BasicTypeInfo) -> Convert:
@@ -179,38 +183,27 @@ def _boolean(value: Any) -> Any:
 
 
 def _read_timestamp(value: str) -> datetime.datetime:
-    """UTC, without a time zone, as SQL has it."""
-    found = datetime.datetime.fromisoformat(value)
-    return found if found.tzinfo is None else found.astimezone(_UTC).replace(tzinfo=None)
+    """Return a timestamp in UTC without a time zone, as SQL has it."""
+    time = datetime.datetime.fromisoformat(value)
+    return time if time.tzinfo is None else time.astimezone(_UTC).replace(tzinfo=None)
 
 
 def _read_instant(value: str) -> Instant:
-    found = _read_timestamp(value).replace(tzinfo=_UTC)
-    seconds = int(found.replace(microsecond=0).timestamp())
-    return Instant(seconds, found.microsecond * 1000)
+    time = _read_timestamp(value).replace(tzinfo=_UTC)
+    seconds = int(time.replace(microsecond=0).timestamp())
+    return Instant(seconds, time.microsecond * 1000)
 
 
 # --- writing -----------------------------------------------------------------------------------------
 
 
 def to_json(type_info: TypeInformation) -> Convert:
-    """Makes what a JSON library takes, and Decimals, of a value of the type."""
+    """Return the conversion from values of the type to what a JSON library takes, and Decimals."""
     if isinstance(type_info, RowTypeInfo):
-        names = type_info.field_names
-        parts = [to_json(own) for own in type_info.types]
-        if all(part is _as_it_is for part in parts):
-            return _or_none(lambda value: dict(zip(names, fields_of(value, names), strict=True)))
-
-        def write(value: Any) -> Any:
-            if value is None:
-                return None
-            given = zip(names, parts, fields_of(value, names), strict=True)
-            return {name: own(item) for name, own, item in given}
-
-        return write
+        return _write_row(type_info)
     if isinstance(type_info, TupleTypeInfo):
-        own_parts = [to_json(own) for own in type_info.types]
-        return _or_none(lambda v: [own(x) for own, x in zip(own_parts, v, strict=True)])
+        parts = [to_json(field_type) for field_type in type_info.types]
+        return _or_none(lambda v: [convert(x) for convert, x in zip(parts, v, strict=True)])
     if is_bytes(type_info):
         return _or_none(lambda value: base64.b64encode(value).decode())
     if isinstance(type_info, (_ElementsTypeInfo, ListTypeInfo)):
@@ -230,6 +223,21 @@ def to_json(type_info: TypeInformation) -> Convert:
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+def _write_row(type_info: RowTypeInfo) -> Convert:
+    names = type_info.field_names
+    parts = [to_json(field_type) for field_type in type_info.types]
+    if all(part is _as_it_is for part in parts):
+        return _or_none(lambda value: dict(zip(names, fields_of(value, names), strict=True)))
+
+    def write(value: Any) -> Any:
+        if value is None:
+            return None
+        given = zip(names, parts, fields_of(value, names), strict=True)
+        return {name: convert(item) for name, convert, item in given}
+
+    return write
 
 
 def _write_timestamp(value: datetime.datetime) -> str:

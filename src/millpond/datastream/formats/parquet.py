@@ -1,6 +1,6 @@
 """Parquet files, read and written as columns, with PyFlink's names.
 
-The type of rows is `Types.ROW_NAMED` or, beyond PyFlink, a `pyarrow.Schema`. Timestamps are UTC.
+The row type is `Types.ROW_NAMED` or, beyond PyFlink, a `pyarrow.Schema`. Timestamps are UTC.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ __all__ = [
     "ParquetColumnarRowInputFormat",
 ]
 _ROWS_AT_ONCE = 65536
-_GROUP_BYTES = 64 * 1024 * 1024  # in memory; a row group of a file has about so much
+_GROUP_BYTES = 64 * 1024 * 1024  # size of a row group in memory, roughly
 
 
 class _ParquetFormat(BulkFormat):
-    """`schema` says which columns, and as what."""
+    """Reads the columns of `schema`, as the types it says."""
 
     def __init__(self, schema: pyarrow.Schema, is_case_sensitive: bool = True) -> None:
         self._schema = schema
@@ -68,25 +68,25 @@ class _ParquetFormat(BulkFormat):
         return columns
 
     def _columns_in(self, file: parquet.ParquetFile) -> list[str]:
-        """The columns of the schema, as the file calls them."""
-        own = {self._folded(name): name for name in file.schema_arrow.names}
-        missing = [n for n in self._schema.names if self._folded(n) not in own]
+        """Return the columns of the schema under the names that the file has for them."""
+        columns = {self._folded(name): name for name in file.schema_arrow.names}
+        missing = [n for n in self._schema.names if self._folded(n) not in columns]
         if missing:
-            raise ValueError(f"the file has no column '{missing[0]}', only {', '.join(own)}")
-        return [own[self._folded(name)] for name in self._schema.names]
+            raise ValueError(f"the file has no column '{missing[0]}', only {', '.join(columns)}")
+        return [columns[self._folded(name)] for name in self._schema.names]
 
     def _renamed(self, columns: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         by_name = {self._folded(name): name for name in columns.schema.names}
         arrays = [columns.column(by_name[self._folded(n)]) for n in self._schema.names]
-        found = pyarrow.RecordBatch.from_arrays(arrays, self._schema.names)
-        return found if found.schema.equals(self._schema) else found.cast(self._schema)
+        renamed = pyarrow.RecordBatch.from_arrays(arrays, self._schema.names)
+        return renamed if renamed.schema.equals(self._schema) else renamed.cast(self._schema)
 
     def _folded(self, name: str) -> str:
         return name if self._is_case_sensitive else name.lower()
 
 
 class ParquetColumnarRowInputFormat(_ParquetFormat):
-    """Rows of Parquet files, read as columns: a function that takes single records gets `Row`s."""
+    """Reads rows of Parquet files as columns; a function that takes single records gets `Row`s."""
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
         is_utc_timestamp: bool = False,
         is_case_sensitive: bool = True,
     ) -> None:
-        """`batch_size` and `is_utc_timestamp` have no meaning here."""
+        """Take the row type. `batch_size` and `is_utc_timestamp` have no effect; a Hadoop configuration is
+        refused."""
         _refuse_hadoop(hadoop_config)
         self._rows = RowColumns(row_type)
         super().__init__(self._rows.schema, is_case_sensitive)
@@ -111,9 +112,11 @@ class _AvroParquetFormat(_ParquetFormat):
 
 
 class AvroParquetReaders:
+    """Factory methods for readers of Parquet files by Avro schemas."""
+
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> BulkFormat:
-        """Records as dictionaries."""
+        """Return a format that reads records as dictionaries."""
         return _AvroParquetFormat(avro_to_arrow(schema.parsed))
 
 
@@ -121,7 +124,7 @@ class AvroParquetReaders:
 
 
 class _ParquetWriter(BulkWriter):
-    """Keeps columns until there are enough of them for a row group."""
+    """Collects columns until there are enough for a row group."""
 
     def __init__(
         self,
@@ -149,7 +152,7 @@ class _ParquetWriter(BulkWriter):
         self._writer.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # of a writer that was given up
+        with contextlib.suppress(Exception):  # the writer may have been abandoned half-way
             self._writer.close()
 
     def _write(self) -> None:
@@ -173,11 +176,11 @@ class _ParquetFactory(RowDataBulkWriterFactory):
         return _ParquetWriter(file, self._schema, self._columns_of)
 
     def join(self, pieces: list[Path], file: BinaryIO) -> None:
-        """Also small row groups become large ones."""
+        """Write the records of all pieces; small row groups become large ones."""
         writer = _ParquetWriter(file, self._schema, lambda columns: columns)
         for piece in pieces:
-            with parquet.ParquetFile(piece) as own:
-                for batch in own.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+            with parquet.ParquetFile(piece) as source:
+                for batch in source.iter_batches(_ROWS_AT_ONCE, use_threads=False):
                     writer.add_elements(batch.cast(self._schema))
         writer.finish()
 
@@ -194,24 +197,28 @@ class _RowFactory(_ParquetFactory):
 
 
 class ParquetBulkWriters:
+    """Factory methods for writers of Parquet files, for `FileSink.for_bulk_format`."""
+
     @staticmethod
     def for_row_type(
         row_type: Any, hadoop_config: Configuration | None = None, utc_timestamp: bool = False
     ) -> BulkWriterFactory:
-        """`utc_timestamp` has no meaning: timestamps are UTC."""
+        """Return a factory of writers for rows. `utc_timestamp` has no effect: timestamps are always UTC."""
         _refuse_hadoop(hadoop_config)
         return _RowFactory(row_type)
 
 
 class AvroParquetWriters:
+    """Factory methods for writers of Parquet files by Avro schemas."""
+
     @staticmethod
     def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
-        """For records that are dictionaries."""
+        """Return a factory of writers for records that are dictionaries."""
         return _ParquetFactory(None, avro_to_arrow(schema.parsed))
 
 
 def _refuse_hadoop(config: Configuration | None) -> None:
     if config is not None and config.to_dict():
         raise ProgramError(
-            f"There is no Hadoop here: {', '.join(config.to_dict())} would have no effect."
+            f"Leave the Hadoop configuration out: {', '.join(config.to_dict())} would have no effect."
         )

@@ -1,5 +1,7 @@
-"""Files that are decoded from their beginning, read range by range: the next range goes on where the last one
-ended, so that nothing is decoded twice."""
+"""Reads range by range files that must be decoded from their beginning.
+
+The next range continues where the last one ended, so that nothing is decoded twice.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,20 @@ from typing import Any
 from millpond.core.record_columns import cut
 
 _OPEN_FILES = 16
-Begin = Callable[[int], Iterator[Any]]  # from a record on: lists or Arrow record batches
+Begin = Callable[[int], Iterator[Any]]  # first record -> lists or Arrow record batches
 
 
 def read_range(path: str, form: Any, begin: Begin, start: int, end: int) -> Iterator[Any]:
-    """Records start .. end - 1. `form` tells readers of the same file in other forms apart."""
+    """Yield the records from `start` to `end` - 1, in lists or Arrow record batches.
+
+    `begin` starts decoding at a record; `form` distinguishes readers of the same file in different forms.
+    Raise OSError if the file has become shorter.
+    """
     return _reader_of(path, form, begin).read(start, end)
 
 
 class _Reader:
-    """One for each file in a process: what was decoded and not yet asked for is kept."""
+    """The only reader of a file in a process: it keeps what was decoded but not asked for yet."""
 
     def __init__(self, path: str, begin: Begin) -> None:
         self._path = path
@@ -37,7 +43,7 @@ class _Reader:
         if start != self._next or self._parts is None:
             self._parts = self._begin(start)
             self._rest = None
-        self._next = -1  # until the range is through
+        self._next = -1  # until the whole range has been read
         at = start
         while at < end:
             part = self._rest if self._rest is not None else next(self._parts, None)
@@ -54,14 +60,14 @@ _readers: OrderedDict[tuple[str, Any], _Reader] = OrderedDict()
 
 
 def _reader_of(path: str, form: Any, begin: Begin) -> _Reader:
-    """Of those that were used last."""
-    found = _readers.pop((path, form), None)
-    if found is None or not found.is_current():
-        found = _Reader(path, begin)
-    _readers[path, form] = found
+    """Return the reader of a file; only those used last are kept open."""
+    reader = _readers.pop((path, form), None)
+    if reader is None or not reader.is_current():
+        reader = _Reader(path, begin)
+    _readers[path, form] = reader
     while len(_readers) > _OPEN_FILES:
         _readers.popitem(last=False)
-    return found
+    return reader
 
 
 def _identity(path: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Files in, files out, with PyFlink's names."""
+"""Files as sources and sinks, with PyFlink's names."""
 
 from millpond.datastream.connectors.file_system.formats import BulkFormat, StreamFormat
 from millpond.datastream.connectors.file_system.rolling import (

@@ -17,38 +17,42 @@ Values = Any  # a list of records, or an Arrow record batch
 
 
 def local_path(path: str) -> Path:
+    """Return the absolute path for a path or file:// URL; raise UnsupportedFeatureError for other URLs."""
     url = urlparse(path)
     if url.scheme not in ("", "file"):
         raise UnsupportedFeatureError(
-            f"'{path}': only local and shared (NFS) file systems can be read and written yet."
+            f"The path '{path}' cannot be used: only local and shared (NFS) file systems are supported."
         )
     return Path(unquote(url.path) if url.scheme else path).absolute()
 
 
 class StreamFormat(ABC):
-    """One record per line; a file may be read in pieces that end at line ends."""
+    """One record per line; a file may be read in pieces that end at line breaks."""
 
     block_bytes = _BLOCK_BYTES  # about how much to read at once; 0: line by line
-    has_header = False  # the first line is none of the records
+    has_header = False  # True: the first line is not a record
 
     @abstractmethod
     def read(self, block: bytes) -> Values | None:
-        """The records in whole lines, if there are any."""
+        """Return the records in whole lines, or None if there are none."""
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+        """Return a format that reads lines as text; raise ProgramError for a charset whose line breaks are
+        not plain bytes."""
         if "\n".encode(charset_name) != b"\n":
             raise ProgramError(f"Text in {charset_name} cannot be read line by line; use UTF-8.")
         return _TextLines(charset_name)
 
     @staticmethod
     def binary_line_format() -> StreamFormat:
-        """Beyond PyFlink: lines as bytes, whatever is in them."""
+        """Return a format that reads lines as bytes, whatever is in them. Beyond PyFlink."""
         return _BinaryLines()
 
     @staticmethod
     def for_lines(deserialization_schema: DeserializationSchema) -> StreamFormat:
-        """Beyond PyFlink: lines as a schema reads them, such as JsonRowDeserializationSchema."""
+        """Return a format that reads lines with a schema, such as JsonRowDeserializationSchema. Beyond
+        PyFlink."""
         return _SchemaLines(deserialization_schema)
 
 
@@ -57,17 +61,18 @@ class BulkFormat(ABC):
 
     @abstractmethod
     def count(self, path: str) -> int:
-        """How many records a file has. Raises an error if it is not (yet) such a file."""
+        """Return how many records a file has; raise OSError or ValueError if it is not (yet) a file of
+        this format."""
 
     @abstractmethod
     def read(self, path: str, start: int, end: int) -> Iterator[Values]:
-        """Records start .. end - 1."""
+        """Yield the records from `start` to `end` - 1, in lists or Arrow record batches."""
 
 
 def _lines(block: bytes) -> list[bytes]:
     raw = block.split(b"\n")
     if not raw[-1]:
-        raw.pop()  # what follows the last line end
+        raw.pop()  # the empty rest after the last line break
     return [line.rstrip(b"\r") for line in raw] if b"\r" in block else raw
 
 

@@ -1,15 +1,15 @@
 """The driver's part of a file sink: which pieces wait, and how they become part files.
 
-A piece is what a subtask has written in an epoch: a hidden file. Pieces of one subtask that follow each other
-are joined to a part, which gets its final name at once and never changes. What waits and what is being
-renamed is in a file of its own in the output folder, written aside and renamed:
+A piece is a hidden file: what a subtask has written in an epoch. Consecutive pieces of a subtask are joined
+into a part file, which gets its final name at once and never changes. What waits and what is being renamed is
+recorded in a file in the output folder, which is written aside and renamed:
 
-    .OWNER.parts    {"format": 1, "epoch": the newest that is in here,
+    .OWNER.parts    {"format": 1, "epoch": the newest one included,
                      "pieces": [[name, epoch, subtask, number, bytes], ...],
                      "renames": [[hidden name, final name], ...], "removals": [name, ...]}
 
-An epoch is taken in by the same write that says what becomes of it; renames are done after it, and again
-after a crash. A file that is no longer there has been renamed, and may have been moved by its reader since.
+An epoch is taken in by the same write that says what becomes of its pieces; renames are done after that, and
+repeated after a crash. A file that no longer exists has been renamed, and its reader may have moved it since.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ Join = Callable[[list[Path], Path], None]  # pieces, and the file to make of the
 
 
 class Piece(NamedTuple):
+    """What a subtask has written in an epoch, or a part of it."""
+
     name: str
     epoch: int
     subtask: int
@@ -37,7 +39,7 @@ class Piece(NamedTuple):
 
 
 class PartFiles:
-    """Those of one sink of one job. `owner` is unlike that of any other in the folder."""
+    """The part files of one sink of one job. `owner` is unique within the folder."""
 
     def __init__(
         self,
@@ -57,17 +59,17 @@ class PartFiles:
         self._pieces: list[Piece] = []
         self._renames: list[tuple[str, str]] = []
         self._removals: list[str] = []
-        # When a subtask's first and newest waiting pieces came; a new process counts anew.
+        # By subtask: when its first and its newest waiting piece came; a new process starts over.
         self._since_ms: dict[int, tuple[int, int]] = {}
         self._load()
 
     # --- what the sink calls ---------------------------------------------------------------------
 
     def add(self, epoch: int, pieces: list[Piece]) -> None:
-        """Take an epoch in. Doing it again changes nothing."""
+        """Take in the pieces of an epoch. Doing it again changes nothing."""
         if epoch > self._epoch and self._are_there(pieces):
             self._epoch = epoch
-            self._pieces += sorted(pieces, key=lambda own: (own.subtask, own.number))
+            self._pieces += sorted(pieces, key=lambda piece: (piece.subtask, piece.number))
             for piece in pieces:
                 first, _ = self._since_ms.get(piece.subtask, (-1, -1))
                 self._since_ms[piece.subtask] = (first, -1)
@@ -75,12 +77,13 @@ class PartFiles:
         self.clean_up(f"{self._owner}-{epoch}-")
 
     def roll(self, now_ms: int) -> int | None:
-        """Close parts that are old or rest. Returns in how many milliseconds another one may be due."""
+        """Close the parts that are due by age or inactivity; return in how many milliseconds the next one
+        may be, or None."""
         if not isinstance(self._policy, DefaultRollingPolicy):
             return None
         due: list[list[Piece]] = []
         waits: list[int] = []
-        for subtask, own in self._by_subtask():
+        for subtask, pieces in self._by_subtask():
             first, newest = self._since_ms.get(subtask, (-1, -1))
             first, newest = (now_ms if at < 0 else at for at in (first, newest))
             self._since_ms[subtask] = (first, newest)
@@ -89,7 +92,7 @@ class PartFiles:
                 newest + self._policy.inactivity_interval_ms - now_ms,
             )
             if left_ms <= 0:
-                due.append(own)
+                due.append(pieces)
             else:
                 waits.append(left_ms)
         if due:
@@ -97,14 +100,14 @@ class PartFiles:
         return min(waits, default=None)
 
     def finish(self) -> None:
-        """Close all parts. Nothing hidden is left."""
+        """Close all parts, so that nothing hidden is left."""
         if self._pieces:
-            self._write([own for _, own in self._by_subtask()])
+            self._write([pieces for _, pieces in self._by_subtask()])
         self._path.unlink(missing_ok=True)
         self._epoch = -1 if not self._pieces else self._epoch
 
     def clean_up(self, prefix: str) -> None:
-        """Remove what begins so and was never committed."""
+        """Remove the hidden files that begin with `prefix` and were never committed."""
         known = {piece.name for piece in self._pieces}
         for leftover in self._folder.glob(f".{prefix}*{UNFINISHED}"):
             if leftover.name not in known:
@@ -113,24 +116,27 @@ class PartFiles:
     # --- parts -----------------------------------------------------------------------------------
 
     def _by_subtask(self) -> Iterator[tuple[int, list[Piece]]]:
-        found: dict[int, list[Piece]] = {}
+        by_subtask: dict[int, list[Piece]] = {}
         for piece in self._pieces:
-            found.setdefault(piece.subtask, []).append(piece)
-        return iter(found.items())
+            by_subtask.setdefault(piece.subtask, []).append(piece)
+        return iter(by_subtask.items())
 
     def _close_full(self) -> list[list[Piece]]:
-        """Parts to which the next piece cannot be added."""
+        """Return the parts to which the next piece cannot be added."""
         closed: list[list[Piece]] = []
-        for _, own in self._by_subtask():
+        for _, pieces in self._by_subtask():
             if isinstance(self._policy, DefaultRollingPolicy):
-                closed += full_parts(own, self._policy.part_size)
+                closed += full_parts(pieces, self._policy.part_size)
             else:
-                closed += [[piece] for piece in own]
+                closed += [[piece] for piece in pieces]
         return closed
 
     def _write(self, closed: list[list[Piece]]) -> None:
-        """Steps: 1. join the pieces of closed parts aside, 2. write down what waits and what is to be
-        renamed, 3. rename, 4. remove the pieces that were joined."""
+        """Close parts.
+
+        Steps: 1. join the pieces of closed parts aside, 2. record what waits and what is to be renamed, 3.
+        rename, 4. remove the pieces that were joined.
+        """
         renames: list[tuple[str, str]] = []
         removals: list[str] = []
         for part in closed:
@@ -153,18 +159,21 @@ class PartFiles:
 
     def _carry_out(self) -> None:
         for hidden, final in self._renames:
-            if (self._folder / hidden).exists():  # else: done before a crash
+            if (self._folder / hidden).exists():  # otherwise it was renamed before a crash
                 os.replace(self._folder / hidden, self._folder / final)
         if self._renames:
-            _sync_folder(self._folder)  # the new names, too, must survive a power failure
+            _sync_folder(self._folder)  # the new names must survive a power failure too
         for name in self._removals:
             (self._folder / name).unlink(missing_ok=True)
 
     def _are_there(self, pieces: list[Piece]) -> bool:
-        """False if all are gone: the job ended with this epoch, and its driver died before it knew."""
-        missing = [own.name for own in pieces if not (self._folder / own.name).exists()]
+        """Return False if all pieces are gone: the job ended with this epoch, and its driver died before
+        it could know."""
+        missing = [piece.name for piece in pieces if not (self._folder / piece.name).exists()]
         if missing and len(missing) < len(pieces):
-            raise FileNotFoundError(f"{self._folder / missing[0]}, which was written, is gone")
+            raise FileNotFoundError(
+                f"The file {self._folder / missing[0]} of the file sink was removed before it was committed."
+            )
         return not missing
 
     # --- the file --------------------------------------------------------------------------------
@@ -177,10 +186,11 @@ class PartFiles:
             return
         except (ValueError, KeyError, AssertionError):
             raise CorruptDataError(
-                f"{self._path} is damaged, or of a newer version. It names the hidden files that are output."
+                f"{self._path} is damaged, or was written by a newer version. It lists the hidden files that "
+                "belong to the output: restore it from a backup, or use an empty output folder."
             ) from None
         self._epoch = content["epoch"]
-        self._pieces = [Piece(*own) for own in content["pieces"]]
+        self._pieces = [Piece(*fields) for fields in content["pieces"]]
         self._renames = [(hidden, final) for hidden, final in content["renames"]]
         self._removals = content["removals"]
         self._carry_out()
@@ -203,9 +213,11 @@ class PartFiles:
 
 
 def full_parts(pieces: list[Piece], part_size: int) -> list[list[Piece]]:
-    """Pieces that follow each other, as many as fit into one part; the last ones may still wait.
+    """Group consecutive pieces into parts, as many as fit; the last pieces may have to wait.
 
-    No part is larger than `part_size`, unless it is a single piece, and two neighbours always are."""
+    No part is larger than `part_size` unless it is a single piece, and two neighbouring parts together always
+    are.
+    """
     closed: list[list[Piece]] = []
     current: list[Piece] = []
     size = 0

@@ -1,7 +1,7 @@
-"""Files as a sink, exactly once: a worker writes hidden pieces, the driver makes part files of them.
+"""Files as an exactly-once sink: workers write hidden pieces, and the driver turns them into part files.
 
-A part is called `<prefix>-<job and sink>-<epoch>-<subtask><suffix>`, of its first epoch. A file that has its
-final name is complete and never changes. Every run of a program adds files of its own.
+A part is named `<prefix>-<job and sink>-<epoch>-<subtask><suffix>`, by its first epoch. A file with its final
+name is complete and never changes. Every run of a program adds files of its own.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from millpond.datastream.functions import SinkContext
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import MissingMethods
 
-_AT_ONCE = 16384  # records; the size of a piece is looked at after so many
+_AT_ONCE = 16384  # the size of a piece is checked after this many records
 _COPY_BYTES = 1024 * 1024
 
 
 class _LinesFactory(BulkWriterFactory):
-    """Row formats, as a bulk format."""
+    """A row format in the form of a bulk format."""
 
     can_join = True
 
@@ -47,8 +47,8 @@ class _LinesFactory(BulkWriterFactory):
 
     def join(self, pieces: list[Path], file: BinaryIO) -> None:
         for piece in pieces:
-            with piece.open("rb") as own:
-                shutil.copyfileobj(own, file, _COPY_BYTES)
+            with piece.open("rb") as source:
+                shutil.copyfileobj(source, file, _COPY_BYTES)
 
 
 class _LinesWriter(BulkWriter):
@@ -64,7 +64,7 @@ class _LinesWriter(BulkWriter):
 
 
 class _PieceWriter(SinkWriter):
-    """What a subtask writes in an epoch: a piece, or several of about the size of a part."""
+    """Writes what a subtask has in an epoch: one piece, or several of about the size of a part."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class _PieceWriter(SinkWriter):
         except Exception:
             self.abort()
             self._begin()
-            return False  # record by record it will turn out which one it is
+            return False  # writing one by one finds the record that fails
         return True
 
     def prepare(self) -> tuple[int, list[tuple[str, int]]]:
@@ -103,7 +103,7 @@ class _PieceWriter(SinkWriter):
 
     def abort(self) -> None:
         self._file.close()
-        for name in [own for own, _ in self._done] + [self._path.name]:
+        for name in [done for done, _ in self._done] + [self._path.name]:
             (self._folder / name).unlink(missing_ok=True)
         self._done.clear()
 
@@ -133,7 +133,7 @@ class _PieceWriter(SinkWriter):
 
 
 def _owner(epoch: Epoch) -> str:
-    """Unlike that of any other job or sink that writes to the same folder."""
+    """Return a name that differs from that of any other job or sink that writes to the same folder."""
     return epoch.job_id[:8] + hashlib.sha256(epoch.sink_uid.encode()).hexdigest()[:6]
 
 
@@ -142,7 +142,8 @@ def _stem(epoch: Epoch) -> str:
 
 
 class FileSink(TwoPhaseSink):
-    """Part files, visible when the rolling policy has closed them and their epochs are complete."""
+    """Writes part files. They become visible when the rolling policy has closed them and their epochs are
+    complete."""
 
     def __init__(
         self,
@@ -159,12 +160,14 @@ class FileSink(TwoPhaseSink):
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Encoder) -> FileSink.RowFormatBuilder:
+        """Return a builder for a sink that writes each record with an encoder, such as a line of text."""
         return FileSink.RowFormatBuilder(base_path, _LinesFactory(encoder))
 
     @staticmethod
     def for_bulk_format(
         base_path: str, writer_factory: BulkWriterFactory
     ) -> FileSink.BulkFormatBuilder:
+        """Return a builder for a sink that writes many records at a time, such as Parquet."""
         return FileSink.BulkFormatBuilder(base_path, writer_factory)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -172,7 +175,7 @@ class FileSink(TwoPhaseSink):
 
     def validate(self) -> None:
         if self._folder.exists() and not self._folder.is_dir():
-            raise ProgramError(f"The output path {self._folder} is a file; give a folder.")
+            raise ProgramError(f"The output path {self._folder} is a file, but must be a folder.")
 
     def create_writer(self, subtask: int, epoch: Epoch) -> SinkWriter:
         size = self._policy.part_size if isinstance(self._policy, DefaultRollingPolicy) else None
@@ -181,8 +184,8 @@ class FileSink(TwoPhaseSink):
     def commit(self, epoch: Epoch, messages: list[tuple[int, list[tuple[str, int]]]]) -> None:
         pieces = [
             Piece(name, epoch.number, subtask, number, size)
-            for subtask, own in messages
-            for number, (name, size) in enumerate(own)
+            for subtask, written in messages
+            for number, (name, size) in enumerate(written)
         ]
         with self._own_parts(epoch) as parts:
             parts.add(epoch.number, pieces)
@@ -205,14 +208,15 @@ class FileSink(TwoPhaseSink):
                 parts.finish()
 
     def close(self) -> None:
-        """What is committed is output, also of a job that was cancelled and may never go on."""
+        """Make everything that is committed visible, because a cancelled job may never be resumed."""
         known, self._parts = self._parts, {}
         for parts in known.values():
             parts.finish()
 
     @contextmanager
     def _own_parts(self, epoch: Epoch) -> Iterator[PartFiles]:
-        """If something goes wrong, what counts is what is on disk: it is read again."""
+        """Give access to the part files of this job and sink. After an error they are read again from
+        disk."""
         owner = _owner(epoch)
         if owner not in self._parts:
             self._parts[owner] = PartFiles(
@@ -240,7 +244,7 @@ class FileSink(TwoPhaseSink):
             os.fsync(file.fileno())
 
     class _Builder(MissingMethods):
-        """What both builders have."""
+        """What both builders have in common."""
 
         def __init__(self, base_path: str, factory: BulkWriterFactory) -> None:
             self._base_path = base_path
@@ -253,33 +257,41 @@ class FileSink(TwoPhaseSink):
             )
 
         def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
+            """Set how part files are named."""
             self._config = output_file_config
             return self
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
+            """Set when part files are closed; raise ValueError if the format cannot join files and the
+            policy needs that."""
             can_join = self._factory.can_join
             if not isinstance(rolling_policy, OnCheckpointRollingPolicy) and not can_join:
                 raise ValueError(
-                    f"rolling_policy must be OnCheckpointRollingPolicy: {type(self._factory).__name__} "
-                    "cannot join files."
+                    f"rolling_policy must be an OnCheckpointRollingPolicy, because "
+                    f"{type(self._factory).__name__} cannot join files."
                 )
             self._policy = rolling_policy
             return self
 
         def with_bucket_check_interval(self, interval: int) -> Self:
-            """Kept for PyFlink programs: parts are closed when they are due."""
+            """Keep the interval for PyFlink programs. It has no effect: parts are closed when they are
+            due."""
             return self
 
         def with_bucket_assigner(self, bucket_assigner: Any) -> Self:
+            """Raise UnsupportedFeatureError: all files go to the base path."""
             raise UnsupportedFeatureError(
-                "FileSink buckets are not there yet: all files go to the base path."
+                "Millpond does not have buckets in a FileSink: leave with_bucket_assigner out; all files go "
+                "to the base path."
             )
 
         def build(self) -> FileSink:
+            """Return the sink."""
             return FileSink(self._base_path, self._factory, self._policy, self._config)
 
     class RowFormatBuilder(_Builder):
-        """Parts are closed by size and time, unless it is told otherwise."""
+        """Builds a sink for a row format. By default, parts are closed by size and time."""
 
     class BulkFormatBuilder(_Builder):
-        """The same, if files of the format can be joined; else with every epoch."""
+        """Builds a sink for a bulk format. By default, parts are closed by size and time if files can be
+        joined, else with every epoch."""

@@ -19,18 +19,18 @@ from millpond.datastream.functions import RuntimeContext
 from millpond.errors import JobExecutionError, ProgramError
 from millpond.missing import MissingMethods
 
-_QUIET_MS = (
-    1000  # a monitored file that has not changed for this long, or two intervals, is complete
-)
+# A monitored file that has not changed for this long, and for two intervals, is complete.
+_QUIET_MS = 1000
 _SAMPLE_BYTES = 256 * 1024
-_LINE_BYTES = 64  # a guess, to turn a limit of records into one of bytes, until a file is seen
+_LINE_BYTES = 64  # a guess until the first file is read, to turn a limit of records into bytes
 
 
 class _FileEnumerator(SplitEnumerator):
-    """Every file is a split; a split is read in pieces that end at line ends.
+    """Makes every file a split, which is read in pieces that end at line breaks.
 
-    With monitoring, files may still grow: an unfinished last line waits. A file that has not changed
-    for a while is complete: its split ends, so that it no longer holds event time back."""
+    With monitoring, files may still grow: an unfinished last line waits. A file that has not changed for a
+    while is complete: its split ends, so that it no longer holds event time back.
+    """
 
     def __init__(
         self, paths: list[Path], interval_ms: int | None, excluded: list[Path] | None = None
@@ -40,7 +40,7 @@ class _FileEnumerator(SplitEnumerator):
         self._excluded = excluded or []
         self._interval_ms = interval_ms
         self._files: list[list[Any]] = []  # [path, bytes handed out, complete]
-        self._sizes: dict[str, int] = {}  # as the last poll has found them
+        self._sizes: dict[str, int] = {}  # at the last poll
         self._mean_line_bytes: float | None = None
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class _FileEnumerator(SplitEnumerator):
         self._files.extend([path, 0, False] for path in sorted(found) if path not in known)
 
     def _is_excluded(self, path: Path) -> bool:
-        return any(path.is_relative_to(own) for own in self._excluded)
+        return any(path.is_relative_to(excluded) for excluded in self._excluded)
 
     def split_count(self) -> int:
         return max(1, len(self._files))  # an empty folder is one empty split
@@ -86,14 +86,14 @@ class _FileEnumerator(SplitEnumerator):
         return works
 
     def _reopen(self) -> None:
-        """Files that were quiet for a while, and have grown since."""
+        """Continue with files that were quiet for a while and have grown since."""
         for entry in self._files:
             if entry[2]:
                 with contextlib.suppress(OSError):
                     entry[2] = os.stat(entry[0]).st_size <= entry[1]
 
     def _line_bytes(self) -> float:
-        """The mean length of the first lines of the first file."""
+        """Return the mean length of the first lines of the first file."""
         if self._mean_line_bytes is None and self._files:
             with contextlib.suppress(OSError), open(self._files[0][0], "rb") as file:
                 block = file.read(_SAMPLE_BYTES)
@@ -102,8 +102,10 @@ class _FileEnumerator(SplitEnumerator):
         return self._mean_line_bytes or _LINE_BYTES
 
     def _readable_end(self, entry: list[Any], wanted: int) -> int:
-        """The first line end at or after `wanted`, or what there is of the file. Marks the file
-        complete when all of it has been given out."""
+        """Return the first line break at or after `wanted`, or the end of what there is of the file.
+
+        Mark the file complete when all of it has been handed out.
+        """
         path, start, _ = entry
         try:
             status = os.stat(path)
@@ -157,13 +159,13 @@ class _FileEnumerator(SplitEnumerator):
         return self.stops_at_end or all(self.ended())
 
     def backlog(self) -> int | None:
-        """The bytes that are left, in lines as long as the first ones are."""
+        """Return the number of lines left, estimated by the length of the first ones."""
         if self._mean_line_bytes is None:
             return None
         return int(self._left(self._sizes) / self._mean_line_bytes)
 
     def _left(self, sizes: dict[str, int]) -> int:
-        """What is not handed out of files that are not read to their end."""
+        """Return how much is not handed out yet of files that are not complete."""
         left = (sizes.get(path, at) - at for path, at, complete in self._files if not complete)
         return sum(max(0, size) for size in left)
 
@@ -172,7 +174,7 @@ class _FileEnumerator(SplitEnumerator):
 
 
 def _after_line(path: str, offset: int) -> int:
-    """A last line that was read without its end may have got it since."""
+    """Return the offset after the line break, if a last line that was read without one has got one since."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         file.seek(max(0, offset - 1))
         around = file.read(2)
@@ -182,7 +184,7 @@ def _after_line(path: str, offset: int) -> int:
 
 
 class _BulkEnumerator(_FileEnumerator):
-    """The same, with positions in records. A file does not grow: it is there when it can be read."""
+    """Does the same with positions in records. A file does not grow: it is complete when it can be read."""
 
     def __init__(self, bulk_format: BulkFormat, *settings: Any) -> None:
         super().__init__(*settings)
@@ -216,7 +218,7 @@ class _BulkEnumerator(_FileEnumerator):
         return min(wanted, count)
 
     def _count(self, path: str) -> int | None:
-        """None if it is still being written."""
+        """Return the number of records, or None if the file is still being written."""
         if path not in self._counts:
             try:
                 self._counts[path] = self._format.count(path)
@@ -225,12 +227,12 @@ class _BulkEnumerator(_FileEnumerator):
             except (OSError, ValueError) as problem:
                 if self._interval_ms is not None and not self._is_quiet(os.stat(path)):
                     return None
-                raise JobExecutionError(f"{path} cannot be read: {problem}") from None
+                raise JobExecutionError(f"The file {path} cannot be read: {problem}") from None
         return self._counts[path]
 
 
 class FileSource(Source):
-    """Records of files. Bounded unless built with `monitor_continuously`."""
+    """Reads the records of files. It is bounded unless built with `monitor_continuously`."""
 
     def __init__(
         self,
@@ -250,10 +252,13 @@ class FileSource(Source):
     def for_record_stream_format(
         stream_format: StreamFormat | BulkFormat, *paths: str
     ) -> FileSourceBuilder:
+        """Return a builder for a source that reads lines of files, or of all files below folders."""
         return FileSourceBuilder(stream_format, paths)
 
     @staticmethod
     def for_bulk_file_format(bulk_format: BulkFormat, *paths: str) -> FileSourceBuilder:
+        """Return a builder for a source that reads files, or all files below folders, many records at a
+        time."""
         return FileSourceBuilder(bulk_format, paths)
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
@@ -285,7 +290,7 @@ class FileSource(Source):
 
 
 def _whole_lines(path: str, start: int, end: int, size: int) -> Iterator[bytes]:
-    """Blocks of about `size` bytes that end at line ends; line by line if `size` is 0."""
+    """Yield blocks of about `size` bytes that end at line breaks; line by line if `size` is 0."""
     with open(path, "rb") as file:
         file.seek(start)
         while start < end:
@@ -299,6 +304,8 @@ def _whole_lines(path: str, start: int, end: int, size: int) -> Iterator[bytes]:
 
 
 class FileSourceBuilder(MissingMethods):
+    """Builds a FileSource. Setters return the builder itself."""
+
     def __init__(self, file_format: StreamFormat | BulkFormat, paths: tuple[str, ...]) -> None:
         self._format = file_format
         self._paths = paths
@@ -306,17 +313,21 @@ class FileSourceBuilder(MissingMethods):
         self._excluded: tuple[str, ...] = ()
 
     def exclude(self, *paths: str) -> FileSourceBuilder:
-        """Beyond PyFlink: leave out what lies within a folder that is read, but is no input."""
+        """Leave out files below a folder that is read but holds something other than input. Beyond
+        PyFlink."""
         self._excluded = paths
         return self
 
     def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
+        """Look for new files, and for files that have grown, at this interval. The source then never ends."""
         self._interval_ms = discovery_interval.to_millis()
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
+        """Read the files that exist when the job starts, and then end; the default."""
         self._interval_ms = None
         return self
 
     def build(self) -> FileSource:
+        """Return the source."""
         return FileSource(self._format, self._paths, self._interval_ms, self._excluded)

@@ -24,6 +24,7 @@ _NOT_FOR_THE_CLIENT = {
 
 
 def client_module(name: str = "") -> Any:
+    """Return confluent_kafka or a module of it; raise SetupError if it is not installed."""
     try:
         return importlib.import_module(f"confluent_kafka{name}")
     except ImportError:
@@ -33,13 +34,14 @@ def client_module(name: str = "") -> Any:
         ) from None
 
 
-def make_client(kind: str, servers: str, properties: dict[str, str], **own: Any) -> Any:
-    """A Consumer, Producer or admin.AdminClient."""
+def make_client(kind: str, servers: str, properties: dict[str, str], **extra: Any) -> Any:
+    """Return a Consumer, Producer or admin.AdminClient; raise ProgramError if it does not accept the
+    settings."""
     given = {key: value for key, value in properties.items() if key not in _NOT_FOR_THE_CLIENT}
     module, _, name = kind.rpartition(".")
     factory = getattr(client_module(f".{module}" if module else ""), name)
-    settings = {"bootstrap.servers": servers, "log_level": 0, **own, **given}
+    settings = {"bootstrap.servers": servers, "log_level": 0, **extra, **given}
     try:
         return factory(settings)
     except client_module().KafkaException as problem:
-        raise ProgramError(f"Kafka's client does not take these settings: {problem}.") from None
+        raise ProgramError(f"Kafka's client does not accept the settings: {problem}.") from None

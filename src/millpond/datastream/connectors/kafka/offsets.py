@@ -13,12 +13,14 @@ _TIMEOUT_S = 30.0
 
 
 class KafkaTopicPartition(NamedTuple):
+    """A partition of a topic."""
+
     topic: str
     partition: int
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """What to do if there is no offset."""
+    """What to do if there is no offset for a partition: begin at its end, at its beginning, or fail."""
 
     LATEST = 0
     EARLIEST = 1
@@ -26,7 +28,7 @@ class KafkaOffsetResetStrategy(Enum):
 
 
 class KafkaOffsetsInitializer:
-    """`kind`: earliest, latest, timestamp, committed or offsets."""
+    """Where reading begins or ends: earliest, latest, timestamp, committed or offsets (`kind`)."""
 
     def __init__(
         self,
@@ -42,21 +44,25 @@ class KafkaOffsetsInitializer:
 
     @staticmethod
     def earliest() -> KafkaOffsetsInitializer:
+        """Begin at the oldest record of each partition."""
         return KafkaOffsetsInitializer("earliest")
 
     @staticmethod
     def latest() -> KafkaOffsetsInitializer:
+        """Begin, or end, at the end of each partition."""
         return KafkaOffsetsInitializer("latest")
 
     @staticmethod
     def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
-        """The first record of each partition that is not older; the end if there is none."""
+        """Begin at the first record of each partition that is not older, or at the end if there is none."""
         return KafkaOffsetsInitializer("timestamp", timestamp_ms=timestamp)
 
     @staticmethod
     def committed_offsets(
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
     ) -> KafkaOffsetsInitializer:
+        """Begin at the offsets that the consumer group has committed; the strategy decides where there are
+        none."""
         return KafkaOffsetsInitializer("committed", otherwise=offset_reset_strategy)
 
     @staticmethod
@@ -64,11 +70,13 @@ class KafkaOffsetsInitializer:
         offsets: dict[KafkaTopicPartition, int],
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
     ) -> KafkaOffsetsInitializer:
+        """Begin, or end, at these offsets; the strategy decides for other partitions."""
         return KafkaOffsetsInitializer("offsets", 0, offsets, offset_reset_strategy)
 
 
 class KafkaMetadata:
-    """Partitions and offsets, asked on the driver."""
+    """Asks Kafka for partitions and offsets, on the driver. Its methods raise JobExecutionError if Kafka
+    does not answer."""
 
     def __init__(self, servers: str, properties: dict[str, str], group: str) -> None:
         self._servers = servers
@@ -77,7 +85,7 @@ class KafkaMetadata:
         self._admin = make_client("admin.AdminClient", servers, properties)
 
     def topics(self, pattern: str) -> list[str]:
-        """Those whose whole name matches, apart from Kafka's own."""
+        """Return the topics whose whole name matches the pattern, except Kafka's internal ones."""
         try:
             known = self._admin.list_topics(timeout=_TIMEOUT_S).topics
         except client_module().KafkaException as problem:
@@ -88,7 +96,8 @@ class KafkaMetadata:
         return [name for name in names if re.fullmatch(pattern, name)]
 
     def partitions(self, topics: list[str]) -> list[KafkaTopicPartition]:
-        """Of these topics, in order. Raises JobExecutionError if there is no such topic, or no Kafka."""
+        """Return the partitions of these topics, in order. Raise JobExecutionError if a topic does not
+        exist."""
         found: list[KafkaTopicPartition] = []
         for topic in topics:
             try:
@@ -105,12 +114,13 @@ class KafkaMetadata:
         return found
 
     def ends(self, partitions: list[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
+        """Return the offset after the last committed record of each partition."""
         return self._ask(partitions, client_module(".admin").OffsetSpec.latest())
 
     def resolve(
         self, wanted: KafkaOffsetsInitializer, partitions: list[KafkaTopicPartition]
     ) -> dict[KafkaTopicPartition, int]:
-        """The offset of each partition."""
+        """Return the offset that the initializer means for each partition."""
         specs = client_module(".admin").OffsetSpec
         if wanted.kind == "earliest":
             return self._ask(partitions, specs.earliest())
@@ -119,22 +129,25 @@ class KafkaMetadata:
         if wanted.kind == "timestamp":
             ends = self.ends(partitions)
             found = self._ask(partitions, specs.for_timestamp(wanted.timestamp_ms))
-            return {own: ends[own] if found[own] < 0 else found[own] for own in partitions}
+            return {
+                partition: ends[partition] if found[partition] < 0 else found[partition]
+                for partition in partitions
+            }
         known = wanted.given if wanted.kind == "offsets" else self._committed(partitions)
-        missing = [own for own in partitions if own not in known]
+        missing = [partition for partition in partitions if partition not in known]
         if missing and wanted.otherwise is KafkaOffsetResetStrategy.NONE:
             raise JobExecutionError(
-                f"There is no offset to begin at for {', '.join(f'{t}-{p}' for t, p in missing)}, and no "
-                "strategy for that (KafkaOffsetResetStrategy)."
+                f"There is no offset to begin at for {', '.join(f'{t}-{p}' for t, p in missing)}: set a "
+                "KafkaOffsetResetStrategy other than NONE."
             )
         otherwise = (
             specs.earliest()
             if wanted.otherwise is KafkaOffsetResetStrategy.EARLIEST
             else specs.latest()
         )
-        return {own: known[own] for own in partitions if own in known} | self._ask(
-            missing, otherwise
-        )
+        return {
+            partition: known[partition] for partition in partitions if partition in known
+        } | self._ask(missing, otherwise)
 
     def _ask(
         self, partitions: list[KafkaTopicPartition], spec: Any
@@ -142,7 +155,7 @@ class KafkaMetadata:
         if not partitions:
             return {}
         place = client_module().TopicPartition
-        asked = {place(own.topic, own.partition): spec for own in partitions}
+        asked = {place(partition.topic, partition.partition): spec for partition in partitions}
         try:
             answers = self._admin.list_offsets(
                 asked,
@@ -151,8 +164,8 @@ class KafkaMetadata:
                 isolation_level=client_module().IsolationLevel.READ_COMMITTED,
             )
             return {
-                KafkaTopicPartition(own.topic, own.partition): answer.result().offset
-                for own, answer in answers.items()
+                KafkaTopicPartition(asked_for.topic, asked_for.partition): answer.result().offset
+                for asked_for, answer in answers.items()
             }
         except client_module().KafkaException as problem:
             raise JobExecutionError(
@@ -165,7 +178,9 @@ class KafkaMetadata:
             "Consumer", self._servers, self._properties, **{"group.id": self._group}
         )
         try:
-            found = consumer.committed([place(*own) for own in partitions], timeout=_TIMEOUT_S)
+            found = consumer.committed(
+                [place(*partition) for partition in partitions], timeout=_TIMEOUT_S
+            )
         finally:
             consumer.close()
         return {KafkaTopicPartition(p.topic, p.partition): p.offset for p in found if p.offset >= 0}

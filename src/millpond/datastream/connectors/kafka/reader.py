@@ -1,4 +1,4 @@
-"""Reads ranges of Kafka partitions on the workers. A reader goes on where the last range ended."""
+"""Reads ranges of Kafka partitions on the workers. A reader continues where the last range ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _readers: dict[tuple[Any, ...], PartitionReader] = {}
 def reader_of(
     servers: str, properties: dict[str, str], topic: str, partition: int
 ) -> PartitionReader:
-    """One for each partition in a process."""
+    """Return the reader of a partition; a process has one for each."""
     place = (servers, tuple(sorted(properties.items())), topic, partition)
     if place not in _readers:
         _readers[place] = PartitionReader(servers, properties, topic, partition)
@@ -26,6 +26,8 @@ def reader_of(
 
 
 class PartitionReader:
+    """Reads one partition, with a consumer of its own."""
+
     def __init__(
         self, servers: str, properties: dict[str, str], topic: str, partition: int
     ) -> None:
@@ -39,40 +41,44 @@ class PartitionReader:
                 **properties,
             },
             **{
-                "group.id": "millpond",  # a name only: offsets are in the job's checkpoints
+                "group.id": "millpond",  # required but unused: offsets are in the job's checkpoints
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
             },
         )
         self._next_offset = -1
-        self._fetched: deque[Any] = deque()  # beyond the last range
-        self._end_offset = -1  # of the partition, when all before it was fetched
+        self._fetched: deque[Any] = deque()  # messages beyond the last range
+        self._end_offset = -1  # the end of the partition, once everything before it was fetched
 
     def read(self, start: int, end: int) -> Iterator[list[Any]]:
-        """The messages from offset `start` up to, not including, `end`."""
+        """Yield the messages from offset `start` up to, but not including, `end`.
+
+        Raise JobExecutionError if Kafka reports an error, or gives nothing for a minute.
+        """
         if start != self._next_offset:
             self._fetched.clear()
             self._end_offset = -1
             place = client_module().TopicPartition(self._topic, self._partition, start)
             self._consumer.assign([place])
-        self._next_offset = -1  # until the range is through
+        self._next_offset = -1  # until the whole range has been read
         while self._fetched or self._end_offset < end:
             messages = list(self._fetched) or self._fetch()
             self._fetched.clear()
-            told = [message for message in messages if message.error() is not None]
-            inside, beyond = _cut(messages, told, end)
+            notices = [message for message in messages if message.error() is not None]
+            inside, beyond = _cut(messages, notices, end)
             if inside:
                 yield inside
-            self._note_end(told)
+            self._note_end(notices)
             self._fetched.extend(beyond)
             if beyond or (inside and inside[-1].offset() == end - 1):
                 break
         self._next_offset = end
 
-    def _note_end(self, told: list[Any]) -> None:
-        """Records of transactions that were aborted take offsets, too: a range may end without a message."""
-        for message in told:
+    def _note_end(self, notices: list[Any]) -> None:
+        """Note where the partition ends: aborted transactions use offsets too, so a range may end without
+        a message."""
+        for message in notices:
             error = message.error()
             if error.code() != client_module().KafkaError._PARTITION_EOF:
                 raise JobExecutionError(
@@ -81,23 +87,26 @@ class PartitionReader:
             self._end_offset = message.offset()
 
     def _fetch(self) -> list[Any]:
-        found: list[Any] = self._consumer.consume(_AT_ONCE, timeout=0.05)
+        messages: list[Any] = self._consumer.consume(_AT_ONCE, timeout=0.05)
         waited_s = 0.05
-        while not found:
+        while not messages:
             if waited_s > _PATIENCE_S:
                 raise JobExecutionError(
-                    f"Kafka at {self._servers} gave nothing of topic '{self._topic}', partition "
+                    f"Kafka at {self._servers} has sent nothing of topic '{self._topic}', partition "
                     f"{self._partition}, for {_PATIENCE_S:g} s."
                 )
-            found = self._consumer.consume(1, timeout=0.5)
+            messages = self._consumer.consume(1, timeout=0.5)
             waited_s += 0.5
-        return found
+        return messages
 
 
-def _cut(messages: list[Any], told: list[Any], end: int) -> tuple[list[Any], list[Any]]:
-    """Records before offset `end`, and those from there on. Offsets ascend. `told`: what is no record."""
-    if not told and messages[-1].offset() < end:
+def _cut(messages: list[Any], notices: list[Any], end: int) -> tuple[list[Any], list[Any]]:
+    """Divide messages, whose offsets ascend, into records before offset `end` and those from there on.
+
+    `notices` are the messages that are not records.
+    """
+    if not notices and messages[-1].offset() < end:
         return messages, []
-    records = [message for message in messages if message.error() is None] if told else messages
+    records = [message for message in messages if message.error() is None] if notices else messages
     place = bisect.bisect_left(records, end, key=lambda record: record.offset())
     return records[:place], records[place:]

@@ -1,4 +1,4 @@
-"""What a Kafka source makes of messages: of their values, or of all that Kafka knows of them."""
+"""What a Kafka source makes of messages: of their values, or of everything Kafka knows about them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ class ConsumerRecord(NamedTuple):
 
 
 class KafkaRecordDeserializationSchema(ABC):
-    """Records of a whole message, for `KafkaSourceBuilder.set_deserializer`."""
+    """Turns whole messages into records, for `KafkaSourceBuilder.set_deserializer`."""
 
     @abstractmethod
     def deserialize(self, record: ConsumerRecord) -> Iterable[Any] | None:
-        """Any number of records; None is none."""
+        """Return or yield the records of a message; None means none."""
 
     @staticmethod
     def value_only(
         value_deserialization_schema: DeserializationSchema,
     ) -> KafkaRecordDeserializationSchema:
+        """Return a schema that reads only the value of each message."""
         return _ValueOnly(value_deserialization_schema)
 
     @staticmethod
     def whole_record() -> KafkaRecordDeserializationSchema:
-        """Beyond Flink: each message as a ConsumerRecord."""
+        """Return a schema that gives each message as a ConsumerRecord. Beyond Flink."""
         return _Whole()
 
 
@@ -59,18 +60,18 @@ class _Whole(KafkaRecordDeserializationSchema):
 def reader_for(
     schema: DeserializationSchema | KafkaRecordDeserializationSchema,
 ) -> Callable[[list[Any]], Records]:
-    """Makes records of the client library's messages."""
+    """Return a function that turns the client library's messages into records."""
     if isinstance(schema, _ValueOnly):
         schema = schema.schema
     if isinstance(schema, DeserializationSchema):
-        own = schema
-        return lambda messages: _values(own, messages)
+        value_schema = schema
+        return lambda messages: _values(value_schema, messages)
     by_record = schema.deserialize
     return lambda messages: _records(by_record, messages)
 
 
 def _values(schema: DeserializationSchema, messages: list[Any]) -> Records:
-    if not getattr(schema, "takes_null", False):  # a message without a value deletes its key
+    if not getattr(schema, "takes_null", False):  # a message without a value is a deletion
         messages = [message for message in messages if message.value() is not None]
     data = [message.value() for message in messages]
     times: list[int | None] = [message.timestamp()[1] for message in messages]
@@ -93,7 +94,7 @@ def _records(
     times: list[int | None] = []
     records = map(_as_record, messages)
     for found, message in zip(
-        _one_by_one(lambda own: list(deserialize(own) or ()), records, messages),
+        _one_by_one(lambda record: list(deserialize(record) or ()), records, messages),
         messages,
         strict=True,
     ):
@@ -111,7 +112,7 @@ def _one_by_one(
     except Exception as problem:
         bad = messages[len(values)]
         raise ValueError(
-            f"the message at {bad.topic()}-{bad.partition()}, offset {bad.offset()}, cannot be read: "
+            f"The Kafka message at {bad.topic()}-{bad.partition()}, offset {bad.offset()}, cannot be read: "
             f"{problem}"
         ) from None
     return values

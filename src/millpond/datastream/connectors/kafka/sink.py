@@ -1,8 +1,8 @@
-"""Records to Kafka, with PyFlink's names.
+"""Writes records to Kafka, with PyFlink's names.
 
 Exactly once: workers serialize; the driver sends the records of an epoch in one transaction, together with
-the epoch's number as an offset of a consumer group of the sink's own. So it can see after a crash whether the
-transaction was committed. At least once: workers send, and wait until Kafka has it.
+the epoch's number as an offset of a consumer group that belongs to the sink. After a crash that offset shows
+whether the transaction was committed. At least once: workers send, and wait until Kafka has everything.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ Message = tuple[str, bytes | None, bytes | None, int | None]  # topic, key, valu
 
 
 class KafkaTopicSelector(ABC):
+    """Chooses the topic of each record."""
+
     @abstractmethod
-    def apply(self, data: Any) -> str: ...
+    def apply(self, data: Any) -> str:
+        """Return the name of the topic for a record."""
 
 
 class KafkaRecordSerializationSchema:
-    """`topic` is a name, or a function of the record."""
+    """Turns records into messages. `topic` is a name, or a function of the record."""
 
     def __init__(
         self,
@@ -42,27 +45,33 @@ class KafkaRecordSerializationSchema:
 
     @staticmethod
     def builder() -> KafkaRecordSerializationSchemaBuilder:
+        """Return a builder for the schema."""
         return KafkaRecordSerializationSchemaBuilder()
 
     def message(self, value: Any, timestamp_ms: int | None) -> Message:
+        """Return the (topic, key, value, timestamp) of a record."""
         topic = self._topic if isinstance(self._topic, str) else self._topic(value)
         key = None if self._key is None else self._key.serialize(value)
         return topic, key, self._value.serialize(value), timestamp_ms
 
 
 class KafkaRecordSerializationSchemaBuilder:
+    """Builds a KafkaRecordSerializationSchema. Setters return the builder itself."""
+
     def __init__(self) -> None:
         self._topic: str | Callable[[Any], str] | None = None
         self._value: SerializationSchema | None = None
         self._key: SerializationSchema | None = None
 
     def set_topic(self, topic: str) -> KafkaRecordSerializationSchemaBuilder:
+        """Send all records to this topic."""
         self._topic = topic
         return self
 
     def set_topic_selector(
         self, topic_selector: Callable[[Any], str] | KafkaTopicSelector
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Choose the topic of each record by a KafkaTopicSelector or a function."""
         selects = isinstance(topic_selector, KafkaTopicSelector)
         self._topic = topic_selector.apply if selects else topic_selector  # type: ignore[union-attr, assignment]
         return self
@@ -70,22 +79,30 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_key_serialization_schema(
         self, key_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Set how the key of a message is made from a record; without it messages have no key."""
         self._key = key_serialization_schema
         return self
 
     def set_value_serialization_schema(
         self, value_serialization_schema: SerializationSchema
     ) -> KafkaRecordSerializationSchemaBuilder:
+        """Set how the value of a message is made from a record."""
         self._value = value_serialization_schema
         return self
 
     def build(self) -> KafkaRecordSerializationSchema:
+        """Return the schema; raise ProgramError without a topic or value schema."""
         if self._topic is None or self._value is None:
-            raise ProgramError("A KafkaRecordSerializationSchema needs a topic and a value schema.")
+            raise ProgramError(
+                "A KafkaRecordSerializationSchema needs set_topic or set_topic_selector, and "
+                "set_value_serialization_schema."
+            )
         return KafkaRecordSerializationSchema(self._topic, self._value, self._key)
 
 
 class KafkaSink(TwoPhaseSink):
+    """Writes records to Kafka, exactly once or at least once."""
+
     def __init__(
         self,
         servers: str,
@@ -103,6 +120,7 @@ class KafkaSink(TwoPhaseSink):
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
+        """Return a builder for the sink."""
         return KafkaSinkBuilder()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -123,7 +141,7 @@ class KafkaSink(TwoPhaseSink):
             try:
                 self._transactions.send(epoch.number, records)
             except JobExecutionError:
-                self.close()  # another producer does not have the troubles of this one
+                self.close()  # a new producer starts without the errors of this one
                 raise
 
     def close(self) -> None:
@@ -157,40 +175,41 @@ class _SendingWriter(SinkWriter):
     ) -> None:
         place = (servers, tuple(sorted(properties.items())))
         if place not in _producers:
-            own = {"linger.ms": "20", "enable.idempotence": "true", **properties}
-            _producers[place] = make_client("Producer", servers, own)
+            settings = {"linger.ms": "20", "enable.idempotence": "true", **properties}
+            _producers[place] = make_client("Producer", servers, settings)
         self._schema, self._servers, self._producer = schema, servers, _producers[place]
         self._problems: list[Any] = []
 
     def write(self, value: Any, context: SinkContext) -> None:
-        _produce(self._producer, self._schema.message(value, context.timestamp()), self._told)
+        message = self._schema.message(value, context.timestamp())
+        _produce(self._producer, message, self._on_delivery)
 
     def prepare(self) -> list[Message]:
-        left = self._producer.flush(_TIMEOUT_S)
-        if left or self._problems:
-            reason = self._problems[0] if self._problems else f"{left} records are not sent"
+        unsent = self._producer.flush(_TIMEOUT_S)
+        if unsent or self._problems:
+            reason = self._problems[0] if self._problems else f"{unsent} records were not sent"
             raise JobExecutionError(f"Kafka at {self._servers} did not take all records: {reason}.")
         return []
 
-    def _told(self, error: Any, _: Any) -> None:
+    def _on_delivery(self, error: Any, _: Any) -> None:
         if error is not None:
             self._problems.append(error)
 
 
-def _produce(producer: Any, message: Message, told: Callable[[Any, Any], None]) -> None:
+def _produce(producer: Any, message: Message, on_delivery: Callable[[Any, Any], None]) -> None:
     topic, key, value, timestamp_ms = message
     more = {} if timestamp_ms is None or timestamp_ms < 0 else {"timestamp": timestamp_ms}
     while True:
         try:
-            producer.produce(topic, value=value, key=key, on_delivery=told, **more)
+            producer.produce(topic, value=value, key=key, on_delivery=on_delivery, **more)
             producer.poll(0)
             return
-        except BufferError:  # its queue is full: let it send
+        except BufferError:  # the queue is full: give it time to send
             producer.poll(0.1)
 
 
 class _Transactions:
-    """Of one sink, on the driver."""
+    """The transactions of one sink, on the driver."""
 
     def __init__(self, servers: str, properties: dict[str, str], name: str) -> None:
         self._servers, self._name = servers, name
@@ -198,7 +217,7 @@ class _Transactions:
         self._consumer = make_client(
             "Consumer", servers, properties, **{"group.id": name, "enable.auto.commit": False}
         )
-        self._epoch: int | None = None  # the newest that is known to be committed
+        self._epoch: int | None = None  # the newest known to be committed; None: unknown
         self._is_ready = False
 
     def send(self, epoch: int, messages: list[Message]) -> None:
@@ -206,7 +225,7 @@ class _Transactions:
         place = client_module().TopicPartition(messages[0][0], 0)
         try:
             if not self._is_ready:
-                self._producer.init_transactions(_TIMEOUT_S)  # whoever wrote before can no longer
+                self._producer.init_transactions(_TIMEOUT_S)  # locks out any earlier producer
                 self._is_ready = True
             if self._epoch is None:
                 (known,) = self._consumer.committed([place], timeout=_TIMEOUT_S)
@@ -217,7 +236,7 @@ class _Transactions:
                 return
             self._producer.begin_transaction()
             for message in messages:
-                _produce(self._producer, message, lambda *_: None)  # commit tells what went wrong
+                _produce(self._producer, message, lambda *_: None)  # errors show up in the commit
             marker = client_module().TopicPartition(place.topic, 0, epoch + 1)
             group = self._consumer.consumer_group_metadata()
             self._producer.send_offsets_to_transaction([marker], group, _TIMEOUT_S)
@@ -229,7 +248,7 @@ class _Transactions:
                 self._abort()
             raise JobExecutionError(
                 f"Kafka at {self._servers} did not take the records of epoch {epoch}: {problem}. They are "
-                "kept, and are sent when the job goes on."
+                "kept, and are sent when the job resumes."
             ) from None
 
     def close(self) -> None:
@@ -243,6 +262,8 @@ class _Transactions:
 
 
 class KafkaSinkBuilder:
+    """Builds a KafkaSink. Setters return the builder itself."""
+
     def __init__(self) -> None:
         self._servers: str | None = None
         self._schema: KafkaRecordSerializationSchema | None = None
@@ -251,29 +272,36 @@ class KafkaSinkBuilder:
         self._properties: dict[str, str] = {}
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        """Set the Kafka servers, HOST:PORT separated by commas."""
         self._servers = bootstrap_servers
         return self
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
-        """EXACTLY_ONCE; with the other two, at least once."""
+        """Set the guarantee. EXACTLY_ONCE uses transactions; AT_LEAST_ONCE and NONE (the default) both
+        mean at least once."""
         self._guarantee = delivery_guarantee
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+        """Set what transactional ids begin with; `millpond` by default. The ids of a job and sink are
+        always unique."""
         self._prefix = transactional_id_prefix
         return self
 
     def set_record_serializer(
         self, record_serializer: KafkaRecordSerializationSchema
     ) -> KafkaSinkBuilder:
+        """Set how records become messages."""
         self._schema = record_serializer
         return self
 
     def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
+        """Set a property of the Kafka client."""
         self._properties[key] = value
         return self
 
     def build(self) -> KafkaSink:
+        """Return the sink; raise ProgramError without servers or serializer."""
         given = dict(self._properties)
         servers = given.pop("bootstrap.servers", None)
         servers = self._servers or servers

@@ -1,4 +1,4 @@
-"""Topics of Kafka as a source, with PyFlink's names.
+"""Kafka topics as a source, with PyFlink's names.
 
 The driver decides which offsets a batch reads; workers read them.
 """
@@ -34,6 +34,9 @@ Range = tuple[str, int, int, int]  # topic, partition, from offset, up to offset
 
 
 class KafkaSource(Source):
+    """Reads records from Kafka topics; every partition is a split. Offsets are kept in the job's
+    checkpoints, not committed to Kafka."""
+
     def __init__(
         self,
         servers: str,
@@ -59,6 +62,7 @@ class KafkaSource(Source):
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
+        """Return a builder for the source."""
         return KafkaSourceBuilder()
 
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
@@ -81,8 +85,10 @@ class KafkaSource(Source):
 
 
 class _KafkaEnumerator(SplitEnumerator):
-    """A partition is a split. The position is a list of (topic, partition, next offset). `topics` are names,
-    or the pattern of names."""
+    """Makes a partition a split. The position is a list of (topic, partition, next offset).
+
+    `topics` are names, or a pattern for names.
+    """
 
     def __init__(
         self,
@@ -103,7 +109,7 @@ class _KafkaEnumerator(SplitEnumerator):
         self._discovered_s = 0.0
         self._next: dict[KafkaTopicPartition, int] = {}
         self._stops: dict[KafkaTopicPartition, int] | None = None
-        self._ends: dict[KafkaTopicPartition, int] = {}  # up to where the last poll could have read
+        self._ends: dict[KafkaTopicPartition, int] = {}  # how far the last poll could have read
         self._is_away = False
         self._has_begun = False
 
@@ -116,12 +122,12 @@ class _KafkaEnumerator(SplitEnumerator):
             self._stops = self._metadata.ends(known)
 
     def _discover(self, begin: KafkaOffsetsInitializer) -> None:
-        """Partitions that are new begin at their beginning, except when the job starts."""
+        """Add new partitions: at `begin` when the job starts, and later at their oldest record."""
         topics = self._topics
         if isinstance(topics, str):
             topics = self._metadata.topics(topics)
         found = self._given or self._metadata.partitions(topics)
-        new = [own for own in found if own not in self._next]
+        new = [partition for partition in found if partition not in self._next]
         if new:
             at = KafkaOffsetsInitializer.earliest() if self._has_begun else begin
             self._next.update(self._metadata.resolve(at, new))
@@ -147,18 +153,25 @@ class _KafkaEnumerator(SplitEnumerator):
         self._is_away = False
         works: list[SplitWork] = []
         share = max(1, max_records // len(partitions))
-        for split, own in enumerate(partitions):
-            end = ends[own] if self._stops is None else min(ends[own], self._stops.get(own, 0))
-            self._ends[own] = end
-            start = self._next[own]
+        for split, partition in enumerate(partitions):
+            end = (
+                ends[partition]
+                if self._stops is None
+                else min(ends[partition], self._stops.get(partition, 0))
+            )
+            self._ends[partition] = end
+            start = self._next[partition]
             end = min(end, start + share)
             if end > start and split not in self.paused:
-                works.append(SplitWork(split, (own.topic, own.partition, start, end)))
-                self._next[own] = end
+                works.append(SplitWork(split, (partition.topic, partition.partition, start, end)))
+                self._next[partition] = end
         return works
 
     def position(self) -> list[tuple[str, int, int]]:
-        return [(own.topic, own.partition, offset) for own, offset in self._next.items()]
+        return [
+            (partition.topic, partition.partition, offset)
+            for partition, offset in self._next.items()
+        ]
 
     def restore(self, position: list[tuple[str, int, int]]) -> None:
         self._next = {KafkaTopicPartition(topic, number): at for topic, number, at in position}
@@ -167,11 +180,11 @@ class _KafkaEnumerator(SplitEnumerator):
     def ended(self) -> list[bool]:
         if self._stopping is None or self._stops is None:
             return [False] * self.split_count()
-        return [self._is_through(own) for own in self._next] or [True]
+        return [self._is_through(partition) for partition in self._next] or [True]
 
-    def _is_through(self, own: KafkaTopicPartition) -> bool:
+    def _is_through(self, partition: KafkaTopicPartition) -> bool:
         assert self._stops is not None
-        return self._next[own] >= self._stops.get(own, 0)
+        return self._next[partition] >= self._stops.get(partition, 0)
 
     def caught_up(self) -> bool:
         return self._stops is not None and all(map(self._is_through, self._next))
@@ -179,13 +192,15 @@ class _KafkaEnumerator(SplitEnumerator):
     def backlog(self) -> int | None:
         if not self._ends:
             return None
-        return sum(max(0, end - self._next[own]) for own, end in self._ends.items())
+        return sum(max(0, end - self._next[partition]) for partition, end in self._ends.items())
 
     def next_poll_in_ms(self) -> int | None:
         return _POLL_MS
 
 
 class KafkaSourceBuilder:
+    """Builds a KafkaSource. Setters return the builder itself."""
+
     def __init__(self) -> None:
         self._servers: str | None = None
         self._topics: list[str] | str = []
@@ -198,74 +213,94 @@ class KafkaSourceBuilder:
         self._properties: dict[str, str] = {}
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
+        """Set the Kafka servers, HOST:PORT separated by commas."""
         self._servers = bootstrap_servers
         return self
 
     def set_group_id(self, group_id: str) -> KafkaSourceBuilder:
+        """Set the consumer group whose committed offsets `KafkaOffsetsInitializer.committed_offsets`
+        reads."""
         self._group = group_id
         return self
 
     def set_topics(self, *topics: str) -> KafkaSourceBuilder:
+        """Read these topics."""
         self._topics = list(topics)
         return self
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
-        """A regular expression for whole names. Topics that come later are found, and read from their
-        beginning, as often as partition.discovery.interval.ms says."""
+        """Read the topics whose whole names match a regular expression; raise ProgramError if it is not one.
+
+        Topics created later are found at the interval of `partition.discovery.interval.ms`, and read from
+        their beginning.
+        """
         try:
             re.compile(topic_pattern)
         except re.error as problem:
-            raise ProgramError(f"'{topic_pattern}' is no regular expression: {problem}.") from None
+            raise ProgramError(
+                f"The topic pattern '{topic_pattern}' is not a regular expression: {problem}."
+            ) from None
         self._topics = topic_pattern
         return self
 
     def set_partitions(self, partitions: set[KafkaTopicPartition]) -> KafkaSourceBuilder:
+        """Read these partitions only."""
         self._partitions = sorted(partitions)
         return self
 
     def set_starting_offsets(
         self, starting_offsets_initializer: KafkaOffsetsInitializer
     ) -> KafkaSourceBuilder:
+        """Set where reading begins when the job starts for the first time."""
         self._starting = starting_offsets_initializer
         return self
 
     def set_unbounded(
         self, stopping_offsets_initializer: KafkaOffsetsInitializer
     ) -> KafkaSourceBuilder:
+        """Stop reading at these offsets, but treat the source as unbounded in AUTOMATIC mode."""
         self._stopping, self._bounded = stopping_offsets_initializer, False
         return self
 
     def set_bounded(
         self, stopping_offsets_initializer: KafkaOffsetsInitializer
     ) -> KafkaSourceBuilder:
+        """Stop reading at these offsets, as determined when the job starts, and treat the source as
+        bounded."""
         self._stopping, self._bounded = stopping_offsets_initializer, True
         return self
 
     def set_value_only_deserializer(
         self, deserialization_schema: DeserializationSchema
     ) -> KafkaSourceBuilder:
+        """Set how the value of a message becomes a record."""
         self._schema = deserialization_schema
         return self
 
     def set_deserializer(
         self, record_deserializer: KafkaRecordDeserializationSchema
     ) -> KafkaSourceBuilder:
-        """Records of whole messages: topic, partition, offset, timestamp, key, value, headers."""
+        """Set how a whole message becomes records: topic, partition, offset, timestamp, key, value,
+        headers."""
         self._schema = record_deserializer
         return self
 
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
+        """Set the client id under which Kafka sees the source."""
         return self.set_property("client.id", prefix)
 
     def set_property(self, key: str, value: str) -> KafkaSourceBuilder:
+        """Set a property of the Kafka client or the source."""
         self._properties[key] = value
         return self
 
     def set_properties(self, props: dict[str, str]) -> KafkaSourceBuilder:
+        """Set several properties of the Kafka client or the source."""
         self._properties.update(props)
         return self
 
     def build(self) -> KafkaSource:
+        """Return the source; raise ProgramError without servers, topics or deserializer."""
         servers = self._servers or self._properties.get("bootstrap.servers")
         if servers is None or self._schema is None:
             raise ProgramError(

@@ -15,13 +15,14 @@ _TIMEOUT_S = 10.0
 
 
 def in_parts(commands: list[Command]) -> Iterator[list[Command]]:
+    """Yield the commands in parts that are small enough for one pipeline."""
     rest = iter(commands)
     while part := list(islice(rest, _AT_ONCE)):
         yield part
 
 
 def redis_is_away() -> tuple[type[Exception], ...]:
-    """The errors of a Redis that may answer later."""
+    """Return the errors of a Redis that may answer later."""
     redis = _redis()
     return (
         *(redis.ConnectionError, redis.TimeoutError, redis.BusyLoadingError),
@@ -31,24 +32,29 @@ def redis_is_away() -> tuple[type[Exception], ...]:
 
 
 def connect(url: str, decode: bool = False) -> Any:
-    """A client; nothing is sent yet, except to a cluster. `decode`: answers are text, not bytes."""
+    """Return a client; raise ProgramError if the URL is not one of a Redis. With `decode`, answers are text,
+    not bytes.
+
+    Nothing is sent yet, except to a cluster.
+    """
     redis = _redis()
     settings: dict[str, Any] = {"socket_timeout": _TIMEOUT_S, "decode_responses": decode}
     try:
         if is_cluster(url):
-            own = url.replace("+cluster", "", 1)
-            return redis.cluster.RedisCluster.from_url(own, **settings)
+            plain_url = url.replace("+cluster", "", 1)
+            return redis.cluster.RedisCluster.from_url(plain_url, **settings)
         return redis.Redis.from_url(url, **settings)
     except ValueError as problem:
-        raise ProgramError(f"{hidden(url)} is no URL of a Redis: {problem}.") from None
+        raise ProgramError(f"{hidden(url)} is not the URL of a Redis: {problem}.") from None
 
 
 def is_cluster(url: str) -> bool:
+    """Return True for the URL of a Redis cluster."""
     return url.startswith(("redis+cluster://", "rediss+cluster://"))
 
 
 def hidden(url: str) -> str:
-    """A URL without its password."""
+    """Return a URL without its password."""
     scheme, found, rest = url.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}" if found else url
 
@@ -58,6 +64,6 @@ def _redis() -> Any:
         return importlib.import_module("redis")
     except ImportError:
         raise SetupError(
-            "Redis needs the package redis: pip install 'millpond[redis]', for a sink on the driver's "
-            "machine, for look-ups on every machine of the cluster."
+            "Redis needs the package redis: pip install 'millpond[redis]', on the driver's machine for a "
+            "sink, on every machine of the cluster for look-ups."
         ) from None

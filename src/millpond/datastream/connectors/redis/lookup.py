@@ -1,4 +1,4 @@
-"""What Redis knows of records, asked for many at once. Needs the extra `redis` on every machine."""
+"""Looks records up in Redis, many at once. Needs the extra `redis` on every machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.datastream.connectors.redis.connection import (
 from millpond.datastream.functions import RuntimeContext
 from millpond.errors import JobExecutionError
 
-# A batch may run again: a look-up must change nothing.
+# A batch may run again, so a look-up must not change anything.
 _READS = frozenset(
     ["GET", "MGET", "GETRANGE", "STRLEN", "EXISTS", "TYPE", "TTL", "PTTL", "GETBIT", "BITCOUNT"]
     + ["HGET", "HMGET", "HGETALL", "HEXISTS", "HLEN", "HKEYS", "HVALS", "LRANGE", "LLEN", "LINDEX"]
@@ -28,13 +28,17 @@ _READS = frozenset(
 
 
 class RedisLookup(BundleMapFunction):
-    """For `map`: `to_command` makes a command that reads, such as ("GET", key), ("HGETALL", key) or
-    ("SISMEMBER", key, member), of a record; None if there is nothing to ask. `combine` makes the result of
-    record and answer (None if nothing was asked); a pair of both if it is left out.
+    """A map function that asks Redis about each record.
 
-    The commands of a bundle are sent together, each different one once. A batch that runs again may get
-    other answers; its first results are then never seen. `url` as for `RedisSink`; text if `decode`, else
-    bytes. A Redis that is away is waited for, `patience_s` long."""
+    `to_command` returns a command that only reads, such as ("GET", key), ("HGETALL", key) or ("SISMEMBER",
+    key, member), or None to ask nothing. `combine` makes the result from the record and the answer (None if
+    nothing was asked); without it, results are pairs of both.
+
+    The commands of a bundle are sent together, equal ones once. A batch that runs again may get other
+    answers; the results of its first attempt are then never seen. `url` is as for `RedisSink`. Answers are
+    text, or bytes if `decode` is False. If Redis does not answer, the job waits for `patience_s` and then
+    fails.
+    """
 
     def __init__(
         self,
@@ -55,7 +59,7 @@ class RedisLookup(BundleMapFunction):
         return {**self.__dict__, "_client": None}
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        if not is_cluster(self._url):  # a client of a cluster asks at once who belongs to it
+        if not is_cluster(self._url):  # a client of a cluster connects at once
             self._client = connect(self._url, self._decode)
 
     def close(self) -> None:
@@ -68,12 +72,14 @@ class RedisLookup(BundleMapFunction):
         different = list(dict.fromkeys(command for command in commands if command is not None))
         for command in different:
             if str(command[0]).upper() not in _READS:
-                raise ValueError(f"{command[0]} is not a command that only reads")
+                raise ValueError(
+                    f"RedisLookup takes commands that only read, such as GET or HGETALL, not {command[0]}."
+                )
         answers: dict[Command | None, Any] = dict(zip(different, self._ask(different), strict=True))
-        found = [answers.get(command) for command in commands]
+        results = [answers.get(command) for command in commands]
         if self._combine is None:
-            return list(zip(values, found, strict=True))
-        return list(map(self._combine, values, found))
+            return list(zip(values, results, strict=True))
+        return list(map(self._combine, values, results))
 
     def _ask(self, commands: list[Command]) -> list[Any]:
         away = redis_is_away()
@@ -84,9 +90,9 @@ class RedisLookup(BundleMapFunction):
                 if self._client is None:
                     self._client = connect(self._url, self._decode)
                 answers: list[Any] = []
-                for some in in_parts(commands):
+                for part in in_parts(commands):
                     pipeline = self._client.pipeline(transaction=False)
-                    for command in some:
+                    for command in part:
                         pipeline.execute_command(*command)
                     answers += pipeline.execute()
                 return answers

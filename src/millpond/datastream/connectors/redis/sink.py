@@ -1,9 +1,9 @@
-"""Redis as a sink: commands of an epoch, in order, once the epoch counts. Needs the extra `redis`.
+"""Redis as a sink: the commands of an epoch, in order, once the epoch counts. Needs the extra `redis`.
 
-Workers make commands of records; the driver sends them, pipelined, when Spark has committed the batch. So
-what is in Redis is always that of a whole number of batches. After a crash the commands of the last epoch may
-be sent again: they must change nothing then, as setting, adding to sets and removing do. A Redis that is away
-is waited for.
+Workers turn records into commands; the driver sends them, pipelined, when Spark has committed the batch. So
+Redis always shows the result of a whole number of batches. After a crash the commands of the last epoch may
+be sent again, and must then change nothing, as is true of setting, adding to sets and removing. If Redis does
+not answer, the job waits for it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class RedisSink(TwoPhaseSink):
-    """`to_commands` makes commands of a record. Commands that may be sent again without harm are those that
-    set, add to a set, or remove; INCR and LPUSH are not.
+    """Sends the commands that `to_commands` makes from each record. They may be sent again after a crash, so
+    they must be safe to repeat: setting, adding to a set and removing are, INCR and LPUSH are not.
 
-    `last_wins`: of several commands of an epoch with the same key and first argument after it, as SADD and
-    SREM of a member have, only the last is sent. `url`: redis://HOST:PORT/DB, rediss://, unix://; of a
-    cluster, redis+cluster://HOST:PORT. `patience_s`: how long to wait for a Redis that does not answer."""
+    `last_wins`: of the SADD, SREM, HSET and HDEL commands of an epoch for the same key and member or field,
+    send only the last; of other commands, the last of each name and key. `url`: redis://HOST:PORT/DB,
+    rediss:// or unix://; for a cluster, redis+cluster://HOST:PORT. `patience_s`: how many seconds to wait for
+    a Redis that does not answer.
+    """
 
     def __init__(
         self,
@@ -53,7 +55,7 @@ class RedisSink(TwoPhaseSink):
         return {**self.__dict__, "_client": None}
 
     def validate(self) -> None:
-        if not is_cluster(self._url):  # a client of a cluster asks at once who belongs to it
+        if not is_cluster(self._url):  # a client of a cluster connects at once
             connect(self._url)
 
     def create_writer(self, subtask: int, epoch: Epoch) -> SinkWriter:
@@ -72,14 +74,14 @@ class RedisSink(TwoPhaseSink):
     def _send(self, epoch: Epoch, commands: list[Command]) -> None:
         away = redis_is_away()
         give_up_s = time.monotonic() + self._patience_s
-        pause_s, told = 0.05, False
+        pause_s, has_warned = 0.05, False
         while True:
             try:
                 if self._client is None:
                     self._client = connect(self._url)
-                for some in in_parts(commands):
+                for part in in_parts(commands):
                     pipeline = self._client.pipeline(transaction=False)
-                    for command in some:
+                    for command in part:
                         pipeline.execute_command(*command)
                     pipeline.execute()
                 return
@@ -89,11 +91,11 @@ class RedisSink(TwoPhaseSink):
                     raise JobExecutionError(
                         f"Redis at {hidden(self._url)} has not answered for {self._patience_s:g} s: "
                         f"{problem}. The output of epoch {epoch.number} is kept, and is sent when the job "
-                        "goes on."
+                        "resumes."
                     ) from None
-                if not told:
+                if not has_warned:
                     _log.warning("Redis at %s: %s. Waiting for it.", hidden(self._url), problem)
-                    told = True
+                    has_warned = True
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, 2.0)
 
