@@ -99,6 +99,26 @@ def test_token_is_asked_for_once_and_sent_with_all_requests(
     assert browser.run("return sessionStorage.getItem('millpond.token')") == "let me in"
 
 
+def test_token_of_a_link_is_kept_and_taken_out_of_the_address(
+    browser: Browser, stub: StubDispatcher
+) -> None:
+    """O9: also if the page is open already, and asks for it. Back does not bring it back."""
+    stub.token = "let/me&in"
+    browser.open(stub.url)
+    browser.see("millpond dashboard", "dialog")
+    browser.driver.get(f"{stub.url}#token=let%2Fme%26in")
+    browser.see("views", ".job-link")
+    assert browser.all("dialog") == []
+    assert browser.driver.current_url == f"{stub.url}#/"
+    assert browser.run("return sessionStorage.getItem('millpond.token')") == stub.token
+    browser.click(".job-link")
+    browser.see("Source: views")
+    browser.driver.back()
+    browser.see("views", ".job-link")
+    assert browser.driver.current_url == f"{stub.url}#/"
+    assert all("token" not in request.path + request.query for request in stub.seen)
+
+
 def test_banner_while_the_dispatcher_is_away(browser: Browser, stub: StubDispatcher) -> None:
     """What was known stays readable; all is well again by itself."""
     browser.open(job_page(stub))

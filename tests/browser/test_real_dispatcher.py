@@ -21,6 +21,8 @@ def test_a_job_is_submitted_watched_saved_and_cancelled_in_the_browser(
     lines = Lines(tmp_path / "lines")
     program = write_program(tmp_path, programs.COUNTING, "counting.py")
     with dispatcher(tmp_path / "storage", *SPARK) as own:
+        browser.open(own.link)
+        browser.see("No jobs yet.")
         browser.open(f"{own.address}/#/submit")
         browser.find("input[type=file]")  # shown when the list of programs has come
         jid = own.run(program, str(lines.folder))

@@ -8,20 +8,26 @@ import signal
 import sys
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 parser = argparse.ArgumentParser()
 parser.add_argument("behaviour", choices=["answer", "fail", "hang", "stay"])
-for name in ("host", "port", "storage", "master"):
+for name in ("host", "port", "storage", "master", "token-file"):
     parser.add_argument(f"--{name}")
+parser.add_argument("--no-token", action="store_true")
 parser.add_argument("-D", action="append")
 given = parser.parse_args()
+expected = None
+if not given.no_token:
+    expected = f"Bearer {Path(given.token_file).read_text().strip()}"
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        content = json.dumps({"jobs": []}).encode()
-        self.send_response(200)
+        known = self.headers.get("Authorization") == expected
+        content = json.dumps({"jobs": []} if known else {"errors": ["who?"]}).encode()
+        self.send_response(200 if known else 401)
         self.send_header("content-length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

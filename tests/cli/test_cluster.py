@@ -61,13 +61,17 @@ def test_cluster_without_spark_is_started_found_and_ended(
     record = read_cluster(home)
     assert record is not None
     first, second = record.of("dispatcher")
-    assert f"Dashboard: {first.address}" in out
+    token = (home / "token").read_text().strip()
+    assert f"Dashboard: {first.address}/#token={token} " in out
+    assert millpond("dashboard") == (0, f"{first.address}/#token={token}\n", "")
+    assert token not in Path(f"/proc/{first.pid}/cmdline").read_text()
     assert [own.is_alive() for own in record.processes] == [True, True]
     assert Path(first.log).read_text().startswith("settings ['a=b'], master local[*]")
     assert os.getsid(first.pid) == first.pid != os.getsid(0), "Ctrl-C is not for it"
     assert millpond("list") == (0, "no job runs\n", "")
     assert [rights(path) for path in (home, home / "logs", home / "storage")] == [0o700] * 3
-    assert [rights(path) for path in (home / "cluster.json", Path(first.log))] == [0o600] * 2
+    files = (home / "cluster.json", Path(first.log), home / "token")
+    assert [rights(path) for path in files] == [0o600] * 3
 
     code, out, err = millpond("start-cluster", "--local", "--port", "0")
     assert code == 1 and first.address in err and "stop-cluster" in err
@@ -83,6 +87,40 @@ def test_cluster_without_spark_is_started_found_and_ended(
     assert record.living() == []
     code, _, err = millpond("stop-cluster")
     assert code == 1 and "No cluster runs in" in err
+
+
+def test_token_stays_when_a_cluster_is_started_again(
+    home: Path, millpond: Command, dispatchers: Any
+) -> None:
+    """(O9) What others have been told goes on to work. Who wants a new one removes the file."""
+    start = ("start-cluster", "--local", "--port", "0")
+    tokens = []
+    for remove in (False, True, False):
+        assert millpond(*start)[0] == 0
+        tokens.append((home / "token").read_text())
+        assert millpond("list")[0] == 0
+        assert millpond("stop-cluster")[0] == 0
+        if remove:
+            (home / "token").unlink()
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+def test_token_is_the_users_or_none_if_that_is_asked_for(
+    home: Path, tmp_path: Path, millpond: Command, dispatchers: Any
+) -> None:
+    (tmp_path / "mine").write_text("a token of my own/\n")
+    start = ("start-cluster", "--local", "--port", "0")
+    code, _, err = millpond(*start, "--token-file", str(tmp_path / "mine"))
+    assert code == 2 and "one line, the token" in err
+    (tmp_path / "mine").write_text("a-token-of-my-own/&\n")
+    code, out, _ = millpond(*start, "--token-file", str(tmp_path / "mine"))
+    assert code == 0 and "/#token=a-token-of-my-own%2F%26 " in out
+    assert millpond("list")[0] == 0 and not (home / "token").exists()
+    assert millpond("stop-cluster")[0] == 0
+    code, out, _ = millpond(*start, "--no-token")
+    assert code == 0 and "#token" not in out and not (home / "token").exists()
+    assert millpond("list")[0] == 0
+    assert millpond("stop-cluster")[0] == 0
 
 
 def test_dispatcher_that_fails_to_start_shows_the_end_of_its_log(
@@ -153,6 +191,8 @@ def test_port_that_is_taken_is_told_before_anything_starts(
         ["--token-file", "/nowhere"],
         ["-D", "x"],
         ["--local", "--master", "yarn"],
+        ["--local", "--no-token", "--token-file", "token"],
+        ["--local", "--no-token", "--host", "10.0.0.5"],
     ],
 )
 def test_wrong_usage_is_refused_before_anything_starts(

@@ -132,15 +132,18 @@ def test_application_gets_what_the_command_line_says(
     assert code == 1
     assert millpond("run-application", str(program))[0] == 1
     token = program.with_name("token")
-    token.write_text("secret\n")
+    token.write_text("0123456789abcdef\n")
     safe = ("--rest-port", "0", "--rest-token-file", str(token))
     assert millpond("run-application", *safe, str(program))[0] == 1
-    rest = {"host": "127.0.0.1", "port": 0, "token": None, "tls_cert": None, "tls_key": None}
+    assert millpond("run-application", "--rest-port", "0", "--rest-no-token", str(program))[0] == 1
+    rest = {"host": "127.0.0.1", "port": 0, "tls_cert": None, "tls_key": None}
+    rest |= {"token_file": None, "no_token": False}
     folder = home / "applications" / "app"
     assert seen == [
         (program, ["x"], {"a": "b"}, Path("/s"), rest),
         (program, [], {}, folder, {}),
-        (program, [], {}, folder, {**rest, "token": "secret"}),
+        (program, [], {}, folder, {**rest, "token_file": token}),
+        (program, [], {}, folder, {**rest, "no_token": True}),
     ]
 
 
@@ -148,6 +151,8 @@ def test_application_gets_what_the_command_line_says(
     ("options", "problem"),
     [
         (["--rest-token-file", "f"], "--rest-token-file needs --rest-port"),
+        (["--rest-no-token"], "--rest-no-token needs --rest-port"),
+        (["--rest-port", "0", "--rest-host", "0.0.0.0", "--rest-no-token"], "only this machine"),
         (["--rest-port", "0", "--rest-token-file", "f"], "there is no file f"),
         (["--rest-port", "0", "--rest-tls-key", "f"], "belong together"),
     ],

@@ -93,6 +93,32 @@ def test_token_is_sent_also_to_the_leader_that_a_standby_names(
         assert asked.requests[0].headers["Authorization"] == "Bearer s3cret"
 
 
+def test_token_of_the_cluster_goes_to_its_own_dispatchers_only(
+    millpond: Command,
+    dispatcher: FakeDispatcher,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """(O9) Also if they are named by their addresses."""
+    dispatcher.job()
+    (tmp_path / "token").write_text("s3cret\n")
+    record = record_of(home, dispatcher.address)
+    record.token_file = str(tmp_path / "token")
+    write_cluster(home, record)
+    for address in (f"{dispatcher.address}/", f"{dispatcher.address},http://127.0.0.1:1"):
+        assert millpond("list", "--address", address)[0] == 0
+    assert millpond("list")[0] == 0, "by MILLPOND_ADDRESS"
+    monkeypatch.delenv("MILLPOND_ADDRESS")
+    assert millpond("list")[0] == 0
+    sent = [request.headers.get("Authorization") for request in dispatcher.requests]
+    assert sent == ["Bearer s3cret", None, "Bearer s3cret", "Bearer s3cret"]
+    with FakeDispatcher() as other:
+        other.job()
+        assert millpond("list", "--address", other.address)[0] == 0
+    assert [request.headers.get("Authorization") for request in other.requests] == [None]
+
+
 def test_missing_token_is_explained(millpond: Command, dispatcher: FakeDispatcher) -> None:
     dispatcher.answers["GET /jobs/overview"] = Answer({"errors": ["who?"]}, 401)
     code, _, err = millpond("list")

@@ -158,15 +158,12 @@ def doors(open_folder: Path) -> Iterator[Doors]:
     home, lines = open_folder / "home", open_folder / "lines"
     lines.mkdir()
     (open_folder / "counting.py").write_text(PROGRAM)
-    (open_folder / "token").write_text("0123456789abcdef0123\n")
-    (open_folder / "token").chmod(0o600)
     before = dict(os.environ)
     os.environ |= {"MILLPOND_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
     os.environ.pop("SPARK_CONF_DIR", None)
     try:
         size = ("--workers", "1", "--cores", "1", "--memory", "1g")
-        token = ("--token-file", str(open_folder / "token"))
-        run("start-cluster", "--port", "0", *size, *token)
+        run("start-cluster", "--port", "0", *size)
         try:
             jid = run("run", "-d", str(open_folder / "counting.py"), str(lines)).strip()
             log = home / "storage" / "jobs" / jid / "log"
@@ -197,7 +194,9 @@ def look(folder: Path, home: Path) -> Doors:
     assert record is not None
     tree = process_tree(own.pid for own in record.processes)
     ports, sockets = listeners(tree), unix_sockets(tree)
-    files = [*written_files(tree), str(home), str(home / "storage"), str(home / "spark" / "conf")]
+    conf = home / "spark" / "conf"
+    secret_files = [conf / "secret", conf / "page-key", home / "token"]
+    files = [*written_files(tree), *map(str, (home, home / "storage", conf, *secret_files))]
     work: dict[str, Any] = {
         "ports": [[own.host, own.port] for own in ports],
         "files": files,
@@ -218,11 +217,7 @@ def look(folder: Path, home: Path) -> Doors:
         check=True,
     )
     found = json.loads(done.stdout)
-    secrets = [
-        Path(path).read_text().strip()
-        for path in (home / "spark" / "conf" / "secret", record.token_file)
-        if path is not None
-    ]
+    secrets = [path.read_text().strip() for path in secret_files]
     return Doors(
         ports,
         sockets,
@@ -280,7 +275,7 @@ def test_sockets_and_files_are_private(doors: Doors) -> None:
 
 
 def test_secrets_are_on_no_command_line(doors: Doors) -> None:
-    assert len(doors.secrets) >= 2
+    assert len(set(doors.secrets)) == 3
     for secret in doors.secrets:
         assert secret and not [own for own in doors.command_lines if secret in own]
 

@@ -19,10 +19,29 @@ PATIENCE_S = 120.0
 
 
 class RunningDispatcher:
-    def __init__(self, process: subprocess.Popen[str], address: str) -> None:
+    """`token`: sent with all requests of `http`; None: with none."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], address: str, token: str | None = None
+    ) -> None:
         self.process = process
         self.address = address
-        self.http = httpx.Client(base_url=address, timeout=30, follow_redirects=True)
+        self.token = token
+        self.http = httpx.Client(
+            base_url=address,
+            timeout=30,
+            follow_redirects=True,
+            event_hooks={"request": [self._authorize]},  # also if a standby sends on to the leader
+        )
+
+    @property
+    def link(self) -> str:
+        """What opens the dashboard in a browser."""
+        return f"{self.address}/#token={self.token}"
+
+    def _authorize(self, request: httpx.Request) -> None:
+        if self.token is not None:
+            request.headers.setdefault("Authorization", f"Bearer {self.token}")
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.http.get(path, params=query)
@@ -78,7 +97,8 @@ def eventually(look: Callable[[], Any], what: str, patience_s: float = PATIENCE_
 
 @contextmanager
 def dispatcher(storage: Path, *arguments: str, **environment: str) -> Iterator[RunningDispatcher]:
-    """Started on a free port; ended by its id, with its jobs' processes."""
+    """Started on a free port; ended by its id, with its jobs' processes. If the arguments say nothing about a
+    token, requests have the one that the dispatcher has made."""
     process = subprocess.Popen(
         [
             sys.executable,
@@ -97,7 +117,9 @@ def dispatcher(storage: Path, *arguments: str, **environment: str) -> Iterator[R
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("millpond dispatcher: "), line
-    running = RunningDispatcher(process, line.split(": ", 1)[1].strip())
+    own_token = not {"--token-file", "--no-token"} & set(arguments)
+    token = (storage / "token").read_text().strip() if own_token else None
+    running = RunningDispatcher(process, line.split(": ", 1)[1].strip(), token)
     try:
         yield running
     finally:

@@ -45,11 +45,12 @@ def test_exit_code_is_how_the_job_ended(tmp_path: Path, text: str, code: int) ->
 @pytest.mark.spark
 @pytest.mark.faults
 def test_rest_wants_the_token_and_a_job_goes_on_after_kill_9(tmp_path: Path) -> None:
-    """The job is the same one: the application was started again with its storage."""
-    (tmp_path / "token").write_text("a-token")
+    """The job is the same one: the application was started again with its storage. The token is one that it
+    has made there."""
+    token_file = tmp_path / "storage" / "token"
     (tmp_path / "lines").mkdir()
     program = write_program(tmp_path, programs.COUNTING)
-    options = (*SPARK, "--rest-port", "0", "--rest-token-file", str(tmp_path / "token"))
+    options = (*SPARK, "--rest-port", "0")
 
     def address() -> str | None:
         found = re.findall(r"millpond: (http://\S+)", (tmp_path / "output").read_text())
@@ -65,9 +66,8 @@ def test_rest_wants_the_token_and_a_job_goes_on_after_kill_9(tmp_path: Path) -> 
         with application(tmp_path, options, program, str(tmp_path / "lines")) as process:
             place = eventually(address, "the address")
             assert httpx.get(f"{place}/jobs").status_code == 401
-            with httpx.Client(
-                base_url=place, headers={"Authorization": "Bearer a-token"}
-            ) as client:
+            headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+            with httpx.Client(base_url=place, headers=headers) as client:
                 jobs.append(eventually(lambda c=client: running_job(c), "a running job"))
                 if len(jobs) == 2:
                     assert client.patch(f"/jobs/{jobs[1]}?mode=cancel").status_code == 202

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,12 @@ TOKEN = "0123456789abcdef0123"
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDispatcher]:
     with dispatcher(tmp_path_factory.mktemp("storage"), *DIRECT) as own:
+        yield own
+
+
+@pytest.fixture(scope="module")
+def without_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningDispatcher]:
+    with dispatcher(tmp_path_factory.mktemp("storage"), *DIRECT, "--no-token") as own:
         yield own
 
 
@@ -87,10 +94,13 @@ def test_a_module_of_an_archive_can_be_run(running: RunningDispatcher, tmp_path:
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning"
 )  # it leaves files open
-def test_a_client_library_made_for_flink_works(running: RunningDispatcher, tmp_path: Path) -> None:
-    """O1: flink-rest-client, from PyPI, which knows nothing of Millpond."""
+def test_a_client_library_made_for_flink_works(
+    without_token: RunningDispatcher, tmp_path: Path
+) -> None:
+    """O1: flink-rest-client, from PyPI, which knows nothing of Millpond, nor of tokens."""
     from flink_rest_client import FlinkRestClient
 
+    running = without_token
     host, port = running.address.removeprefix("http://").split(":")
     client = FlinkRestClient.get(host=host, port=port)
     program = write_program(tmp_path, programs.BOUNDED, "theirs.py")
@@ -148,7 +158,8 @@ def test_a_cluster_tells_about_itself(running: RunningDispatcher) -> None:
     assert running.get("/config")["features"]["web-submit"]
     assert {"key": "millpond.executor", "value": "direct"} in running.get("/jobmanager/config")
     assert "flink_jobmanager_numRunningJobs" in running.http.get("/metrics").text
-    assert "#/api" in str(httpx.get(f"{running.address}/docs").headers["location"])
+    documentation = running.http.get("/docs", follow_redirects=False)
+    assert "#/api" in str(documentation.headers["location"])
     assert "/jobs/{jid}" in running.get("/openapi.json")["paths"]
 
 
@@ -198,12 +209,13 @@ def test_large_bodies_are_refused(running: RunningDispatcher) -> None:
         for _ in range(40):
             yield b" " * (1 << 16)
 
-    with httpx.Client(base_url=running.address) as client:  # without a length
-        answer = client.post("/jars/x/run", content=pieces(), headers=headers)
-    assert 400 <= answer.status_code < 500
+    answer = running.http.post("/jars/x/run", content=pieces(), headers=headers)  # without a length
+    assert answer.status_code != 401 and 400 <= answer.status_code < 500
 
 
-def test_pages_of_other_sites_cannot_do_anything(running: RunningDispatcher) -> None:
+@pytest.mark.parametrize("kind", ["running", "without_token"])
+def test_pages_of_other_sites_cannot_do_anything(kind: str, request: pytest.FixtureRequest) -> None:
+    running: RunningDispatcher = request.getfixturevalue(kind)
     files = {"jarfile": ("x.py", b"x")}
     foreign = running.http.post(
         "/jars/upload", files=files, headers={"Origin": "http://evil.example"}
@@ -245,14 +257,76 @@ def test_with_a_token_nobody_gets_in_without_it(tmp_path: Path) -> None:
         assert own.http.get("/").status_code == 200
 
 
+def test_a_dispatcher_makes_a_token_that_stays_and_that_others_of_the_storage_share(
+    tmp_path: Path,
+) -> None:
+    """O9. Who knows nothing of it gets the dashboard's files, and nothing else."""
+    storage = tmp_path / "storage"
+    with dispatcher(storage, *DIRECT) as first, dispatcher(storage, *DIRECT) as second:
+        assert first.token is not None and len(first.token) >= 32
+        assert second.token == first.token
+        assert stat.S_IMODE((storage / "token").stat().st_mode) == 0o600
+        for own in (first, second):
+            assert own.http.get("/jobs").status_code == 200
+            assert httpx.get(f"{own.address}/").status_code == 200
+            for method, path in (
+                ("GET", "/jobs"),
+                ("GET", "/openapi.json"),
+                ("POST", "/jars/upload"),
+            ):
+                assert httpx.request(method, own.address + path).status_code == 401
+        assert first.process.stdout is not None
+        said = first.process.stdout.readline()
+        assert str(storage / "token") in said and first.token not in said, (
+            "logs are not for secrets"
+        )
+    with dispatcher(storage, *DIRECT) as third:
+        assert third.token == first.token
+
+
+def test_without_a_token_only_if_it_is_asked_for_and_only_on_this_machine(
+    without_token: RunningDispatcher, tmp_path: Path
+) -> None:
+    assert httpx.get(f"{without_token.address}/jobs").status_code == 200
+    command = [sys.executable, "-m", "millpond.dispatcher", "--storage", str(tmp_path)]
+    ended = subprocess.run(
+        [*command, "--port", "0", "--host", "0.0.0.0", "--no-token"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1 and "--no-token" in ended.stderr
+    with dispatcher(tmp_path, "--host", "0.0.0.0", "--no-token", "--allow-uploads") as own:
+        assert httpx.get(f"{here(own)}/jobs").status_code == 200
+
+
+def test_a_token_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "token").chmod(0o644)
+    ended = subprocess.run(
+        [sys.executable, "-m", "millpond.dispatcher", "--storage", str(tmp_path), "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1 and "open to others" in ended.stderr and TOKEN not in ended.stderr
+
+
+def here(own: RunningDispatcher) -> str:
+    """Its address on this machine, if it listens on all."""
+    return f"http://127.0.0.1:{own.address.rsplit(':', 1)[1]}"
+
+
 def test_beyond_this_machine_uploads_are_off_unless_asked_for(tmp_path: Path) -> None:
     files = {"jarfile": ("x.py", b"x")}
     with dispatcher(tmp_path / "one", "--host", "0.0.0.0") as own:
-        address = f"http://127.0.0.1:{own.address.rsplit(':', 1)[1]}"
-        assert httpx.post(f"{address}/jars/upload", files=files).status_code == 403
+        assert httpx.post(f"{here(own)}/jars/upload", files=files).status_code == 401
+        assert own.http.post(f"{here(own)}/jars/upload", files=files).status_code == 403
     with dispatcher(tmp_path / "two", "--host", "0.0.0.0", "--allow-uploads") as own:
-        address = f"http://127.0.0.1:{own.address.rsplit(':', 1)[1]}"
-        assert httpx.post(f"{address}/jars/upload", files=files).status_code == 200
+        assert httpx.post(f"{here(own)}/jars/upload", files=files).status_code == 401
+        assert own.http.post(f"{here(own)}/jars/upload", files=files).status_code == 200
 
 
 def test_tls_is_spoken_if_there_is_a_certificate(tmp_path: Path) -> None:
@@ -269,7 +343,9 @@ def test_tls_is_spoken_if_there_is_a_certificate(tmp_path: Path) -> None:
         import ssl
 
         context = ssl.create_default_context(cafile=str(certificate))
-        assert httpx.get(f"{own.address}/overview", verify=context).status_code == 200
+        headers = {"Authorization": f"Bearer {own.token}"}
+        answer = httpx.get(f"{own.address}/overview", verify=context, headers=headers)
+        assert answer.status_code == 200
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:

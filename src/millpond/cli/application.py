@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.cli.cluster_file import cluster_folder
-from millpond.cli.connection import read_token
+from millpond.cli.connection import LOOPBACK
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import (
     PYTHON_FILES_KEY,
@@ -47,8 +47,16 @@ def add_commands(commands: Any) -> None:
     application.add_argument(
         "--rest-host", default="127.0.0.1", metavar="HOST", help="address to serve at (127.0.0.1)"
     )
-    application.add_argument(
-        "--rest-token-file", metavar="FILE", help="requests must have the token in this file"
+    tokens = application.add_mutually_exclusive_group()
+    tokens.add_argument(
+        "--rest-token-file",
+        metavar="FILE",
+        help="requests must have the token in this file (default: token in the storage, made if missing)",
+    )
+    tokens.add_argument(
+        "--rest-no-token",
+        action="store_true",
+        help="let everybody who reaches it use it: every user of this machine can run programs as you",
     )
     application.add_argument("--rest-tls-cert", metavar="FILE", help="certificate: speak TLS")
     application.add_argument("--rest-tls-key", metavar="FILE", help="the certificate's key")
@@ -84,6 +92,7 @@ def _rest(parsed: argparse.Namespace) -> dict[str, Any]:
     }
     if parsed.rest_port is None:
         useless = [name for name, path in files.items() if path]
+        useless += ["--rest-no-token"] if parsed.rest_no_token else []
         if useless:
             raise UsageError(f"{useless[0]} needs --rest-port")
         return {}
@@ -92,10 +101,14 @@ def _rest(parsed: argparse.Namespace) -> dict[str, Any]:
     for path in files.values():
         if path and not Path(path).is_file():
             raise UsageError(f"there is no file {path}")
+    if parsed.rest_no_token and parsed.rest_host not in LOOPBACK:
+        raise UsageError("--rest-no-token is for a --rest-host that only this machine reaches")
+    token_file = parsed.rest_token_file
     return {
         "host": parsed.rest_host,
         "port": parsed.rest_port,
-        "token": read_token(parsed.rest_token_file),
+        "token_file": Path(token_file).absolute() if token_file else None,
+        "no_token": parsed.rest_no_token,
         "tls_cert": parsed.rest_tls_cert,
         "tls_key": parsed.rest_tls_key,
     }

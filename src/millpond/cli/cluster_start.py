@@ -20,12 +20,15 @@ from millpond.cli.cluster_file import (
     read_cluster,
 )
 from millpond.cli.cluster_processes import ClusterStarter
+from millpond.cli.connection import LOOPBACK, Target
+from millpond.cli.dashboard import dashboard_link
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import parse_settings
+from millpond.dispatcher.token_file import NAME as TOKEN_NAME
+from millpond.dispatcher.token_file import make_token_file
 from millpond.errors import ClusterError
 
 DISPATCHER = (sys.executable, "-m", "millpond.dispatcher")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MASTER_PORT = 7077
 _PAGE_PORT = 8080
 _PAGE_SETTING = "millpond.cluster.master-ui"  # see common/options.py
@@ -77,8 +80,18 @@ def add_commands(commands: Any) -> None:
         "--zookeeper", metavar="HOSTS", help="HOST:PORT,... that elects the leading dispatcher"
     )
     start.add_argument("--cluster-id", metavar="ID", help="tells clusters at one ZooKeeper apart")
-    start.add_argument(
-        "--token-file", metavar="FILE", help="requests must have the token in this file"
+    tokens = start.add_mutually_exclusive_group()
+    tokens.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="requests must have the token in this file (default: token in the cluster's folder, made if "
+        "missing)",
+    )
+    tokens.add_argument(
+        "--no-token",
+        action="store_true",
+        help="let everybody who reaches the dispatcher use it: every user of this machine can run programs "
+        "as you",
     )
     start.add_argument(
         "--allow-uploads",
@@ -106,7 +119,9 @@ def _run(parsed: argparse.Namespace) -> int:
     for process in record.processes:
         print(f"{process.title:<14} {process.address:<28} process {process.pid}")
     folder = cluster_folder(parsed.dir)
-    print(f"Ready. Dashboard: {record.of('dispatcher')[0].address}   logs: {folder / 'logs'}")
+    address = record.of("dispatcher")[0].address
+    link = dashboard_link(Target([address], record.token_file, record.ca_file, "started"))
+    print(f"Ready. Dashboard: {link}   logs: {folder / 'logs'}")
     where = f" --dir {parsed.dir}" if parsed.dir else ""
     print(f"Next: millpond run{where} app.py, millpond list{where}, millpond stop-cluster{where}")
     return 0
@@ -120,7 +135,8 @@ def start_cluster(
     folder = make_private(cluster_folder(parsed.dir))
     with locked(folder):
         _refuse_second(folder)
-        starter = ClusterStarter(folder, _new_record(parsed, folder), parsed.host, parsed.timeout)
+        record = _new_record(parsed, folder)
+        starter = ClusterStarter(folder, record, parsed.host, parsed.timeout)
         with starter:
             master = "local[*]" if parsed.local else parsed.master
             if master is None:
@@ -132,13 +148,13 @@ def start_cluster(
                     starter.start_worker(number, cores, parsed.memory or "2g")
             for number in range(1, parsed.dispatchers + 1):
                 port = parsed.port + number - 1 if parsed.port else 0
-                arguments = _dispatcher_arguments(parsed, port, starter.record.storage, master)
+                arguments = _dispatcher_arguments(parsed, port, record, master)
                 if (page := starter.master_page) is not None:
                     arguments += ["-D", f"{_PAGE_SETTING}={page.address}"]
                     arguments += ["-D", f"{_PAGE_KEY_SETTING}={page.key_file}"]
                 starter.start_dispatcher(number, [*dispatcher, *arguments])
             starter.wait_for_all()
-        return starter.record
+        return record
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -166,11 +182,14 @@ def _check(parsed: argparse.Namespace) -> None:
                 f"{parsed.host}:{parsed.port + number} is taken or not this machine's. "
                 "Choose another --port; 0 takes any free one."
             )
-    if parsed.host not in _LOOPBACK and not parsed.token_file:
+    if parsed.no_token and parsed.host not in LOOPBACK:
+        if not parsed.allow_uploads:
+            raise UsageError(
+                f"without a token everybody who reaches {parsed.host} could use this cluster; leave "
+                "--no-token out, or add --allow-uploads if that is what you want"
+            )
         print(
-            f"millpond: everybody who reaches {parsed.host} can use this cluster; "
-            "--token-file keeps strangers out",
-            file=sys.stderr,
+            f"millpond: everybody who reaches {parsed.host} can use this cluster", file=sys.stderr
         )
 
 
@@ -198,13 +217,15 @@ def _new_record(parsed: argparse.Namespace, folder: Path) -> ClusterRecord:
     storage = path(parsed.storage) or str(folder / "storage")
     record = ClusterRecord(storage, 0)
     record.token_file, record.ca_file = path(parsed.token_file), path(parsed.tls_cert)
+    if record.token_file is None and not parsed.no_token:
+        record.token_file = str(make_token_file(folder / TOKEN_NAME))
     return record
 
 
 def _dispatcher_arguments(
-    parsed: argparse.Namespace, port: int, storage: str, master: str
+    parsed: argparse.Namespace, port: int, record: ClusterRecord, master: str
 ) -> list[str]:
-    arguments = ["--host", parsed.host, "--port", str(port), "--storage", storage]
+    arguments = ["--host", parsed.host, "--port", str(port), "--storage", record.storage]
     arguments += ["--master", master]
     for setting in parsed.settings:
         arguments += ["-D", setting]
@@ -213,7 +234,8 @@ def _dispatcher_arguments(
             arguments += [f"--{name.replace('_', '-')}", getattr(parsed, name)]
     if parsed.allow_uploads:
         arguments.append("--allow-uploads")
-    for name in ("token_file", "tls_cert", "tls_key"):
+    arguments += ["--token-file", record.token_file] if record.token_file else ["--no-token"]
+    for name in ("tls_cert", "tls_key"):
         if getattr(parsed, name):
             arguments += [f"--{name.replace('_', '-')}", os.path.abspath(getattr(parsed, name))]
     return arguments

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.cli.cluster_file import cluster_folder, read_cluster
+from millpond.cli.cluster_file import ClusterRecord, cluster_folder, read_cluster
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.rest import RestClient
 
@@ -15,6 +15,7 @@ ADDRESS_VARIABLE = "MILLPOND_ADDRESS"
 TOKEN_FILE_VARIABLE = "MILLPOND_TOKEN_FILE"
 CA_FILE_VARIABLE = "MILLPOND_CA_FILE"
 DEFAULT_ADDRESS = "http://127.0.0.1:8081"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def add_connection_options(parser: argparse.ArgumentParser) -> None:
         "--dir", metavar="DIR", help="the cluster's folder (default: $MILLPOND_HOME or ~/.millpond)"
     )
     group.add_argument(
-        "--token-file", metavar="FILE", help=f"has the token (default: ${TOKEN_FILE_VARIABLE})"
+        "--token-file",
+        metavar="FILE",
+        help=f"has the token (default: ${TOKEN_FILE_VARIABLE}, then that of the cluster in --dir)",
     )
     group.add_argument(
         "--ca-file",
@@ -55,14 +58,16 @@ def find_target(parsed: argparse.Namespace) -> Target | None:
     """What the command line, the environment or a started cluster names; None if nothing does."""
     token_file = parsed.token_file or os.environ.get(TOKEN_FILE_VARIABLE)
     ca_file = parsed.ca_file or os.environ.get(CA_FILE_VARIABLE)
+    folder = cluster_folder(parsed.dir)
     for given, reason in (
         (parsed.address, "--address"),
         (None if parsed.dir else os.environ.get(ADDRESS_VARIABLE), ADDRESS_VARIABLE),
     ):
         if given:
             addresses = [part for part in given.split(",") if part.strip()]
+            if token_file is None:
+                token_file = _token_file_of(read_cluster(folder), addresses)
             return Target(addresses, token_file, ca_file, reason)
-    folder = cluster_folder(parsed.dir)
     record = read_cluster(folder)
     if record is None or not record.dispatcher_addresses():
         return None
@@ -74,12 +79,27 @@ def find_target(parsed: argparse.Namespace) -> Target | None:
     )
 
 
-def connect(parsed: argparse.Namespace) -> RestClient:
-    """To the dispatcher that is named, or to where one usually is."""
+def target_of(parsed: argparse.Namespace) -> Target:
+    """The dispatcher that is named, or where one usually is."""
     target = find_target(parsed)
-    if target is None:
-        target = Target([DEFAULT_ADDRESS], parsed.token_file, parsed.ca_file, "default")
-    return target.connect()
+    if target is not None:
+        return target
+    token_file = parsed.token_file or os.environ.get(TOKEN_FILE_VARIABLE)
+    ca_file = parsed.ca_file or os.environ.get(CA_FILE_VARIABLE)
+    return Target([DEFAULT_ADDRESS], token_file, ca_file, "default")
+
+
+def connect(parsed: argparse.Namespace) -> RestClient:
+    return target_of(parsed).connect()
+
+
+def _token_file_of(record: ClusterRecord | None, addresses: list[str]) -> str | None:
+    """A cluster's token is for its own dispatchers only, also if they are named by their addresses."""
+    if record is None:
+        return None
+    own = {address.rstrip("/") for address in record.dispatcher_addresses()}
+    named = {address.strip().rstrip("/") for address in addresses}
+    return record.token_file if named <= own else None
 
 
 def read_token(path: str | None) -> str | None:

@@ -15,6 +15,7 @@ from millpond.cli import (
     cluster_start,
     cluster_stop,
     completion,
+    dashboard,
     job_info,
     job_list,
     logs,
@@ -42,7 +43,7 @@ def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentPar
     parser.add_argument("--version", action="version", version=f"millpond {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (
-        *(run, application, cluster_start, cluster_stop),
+        *(run, application, cluster_start, cluster_stop, dashboard),
         *(job_list, job_info, logs, cancel, savepoints, checkpoints, state_query),
         machine,
     ):

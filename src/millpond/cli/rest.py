@@ -147,7 +147,9 @@ class RestClient:
             return answer
         if status == 401:
             raise DispatcherError(
-                "The dispatcher wants a token: --token-file FILE, or MILLPOND_TOKEN_FILE.", status
+                "The dispatcher wants a token, or another one: --token-file FILE, or MILLPOND_TOKEN_FILE. A "
+                "cluster has it in `token` in its folder, a dispatcher started by itself in its storage.",
+                status,
             )
         raise DispatcherError(_error_text(answer), status)
 

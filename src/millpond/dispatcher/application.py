@@ -38,7 +38,9 @@ def run_application(
         finally:
             dispatcher.close(suspend_jobs=True)
     server = DispatcherServer(DispatcherSettings(storage, **rest))
-    serving = threading.Thread(target=server.run, args=(_tell,), daemon=True)
+    serving = threading.Thread(
+        target=server.run, args=(lambda address: _tell(address, server.token_file),), daemon=True
+    )
     serving.start()
     try:
         return _follow(server.dispatcher, program, arguments, settings)
@@ -47,8 +49,10 @@ def run_application(
         serving.join()
 
 
-def _tell(address: str) -> None:
+def _tell(address: str, token_file: Path | None) -> None:
     print(f"millpond: {address}", flush=True)
+    if token_file is not None:
+        print(f"millpond: clients need the token in {token_file}", flush=True)
 
 
 def _follow(

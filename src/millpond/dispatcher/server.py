@@ -21,10 +21,12 @@ from millpond.dispatcher.leadership import FileLeadership, Leadership
 from millpond.dispatcher.open_leadership import HA_CLUSTER_ID, HA_QUORUM, HA_TYPE, open_leadership
 from millpond.dispatcher.resources import Resources
 from millpond.dispatcher.rest.app import make_app
-from millpond.dispatcher.rest.security import Security
+from millpond.dispatcher.rest.security import Security, is_loopback
 from millpond.dispatcher.service import Dispatcher
 from millpond.dispatcher.storage import Storage
 from millpond.dispatcher.supervisor import Supervisor
+from millpond.dispatcher.token_file import NAME as TOKEN_NAME
+from millpond.dispatcher.token_file import make_token_file, read_token
 from millpond.errors import MillpondError, SetupError
 from millpond.executors.spark.master_page import MasterPage
 
@@ -34,7 +36,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class DispatcherSettings:
-    """`address`: where clients reach this dispatcher, if it is not where it listens."""
+    """`address`: where clients reach this dispatcher, if it is not where it listens. `token_file`: has the
+    token that clients must have; None: `token` in the storage, made if it is not there. `no_token`: anybody
+    who reaches the dispatcher can use it."""
 
     storage: Path
     host: str = "127.0.0.1"
@@ -43,7 +47,8 @@ class DispatcherSettings:
     settings: dict[str, str] = field(default_factory=dict)
     zookeeper: str | None = None
     cluster_id: str | None = None
-    token: str | None = None
+    token_file: Path | None = None
+    no_token: bool = False
     tls_cert: str | None = None
     tls_key: str | None = None
     allow_uploads: bool | None = None
@@ -57,6 +62,7 @@ class DispatcherServer:
         if (settings.tls_cert is None) != (settings.tls_key is None):
             raise SetupError("TLS needs both a certificate and its key: --tls-cert, --tls-key.")
         self._settings = settings
+        _check_no_token(settings)
         self._socket = _listen(settings.host, settings.port)
         port = self._socket.getsockname()[1]
         scheme = "http" if settings.tls_cert is None else "https"
@@ -68,11 +74,12 @@ class DispatcherServer:
         self.dispatcher = Dispatcher(
             storage, leadership, Supervisor(storage, leadership), _for_jobs(settings)
         )
-        security = Security(settings.host, settings.token, settings.allow_uploads)
-        if not security.is_loopback and settings.token is None:
+        self.token_file = _token_file(settings, storage)
+        token = None if self.token_file is None else read_token(self.token_file)
+        security = Security(settings.host, token, settings.allow_uploads)
+        if not security.is_loopback and token is None:
             _log.warning(
-                "The dispatcher listens on %s without a token: whoever reaches it can run programs. "
-                "--token-file names a file with one.",
+                "The dispatcher listens on %s without a token: whoever reaches it can run programs.",
                 settings.host,
             )
         resources = Resources(settings.master, _master_page(settings.settings))
@@ -110,6 +117,24 @@ class DispatcherServer:
         """Asked for by a client: with all jobs, whoever else could go on with them."""
         self._suspends_jobs = True
         self.stop()
+
+
+def _check_no_token(settings: DispatcherSettings) -> None:
+    if not settings.no_token:
+        return
+    if settings.token_file is not None:
+        raise SetupError("--no-token and --token-file cannot be together.")
+    if not is_loopback(settings.host) and not settings.allow_uploads:
+        raise SetupError(
+            f"Without a token everybody who reaches {settings.host} could use this dispatcher. Leave "
+            "--no-token out, or add --allow-uploads if that is what you want."
+        )
+
+
+def _token_file(settings: DispatcherSettings, storage: Storage) -> Path | None:
+    if settings.no_token:
+        return None
+    return settings.token_file or make_token_file(storage.root / TOKEN_NAME)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -193,7 +218,17 @@ def build_parser() -> argparse.ArgumentParser:
         help="HOST:PORT,... : several dispatchers, one of which leads",
     )
     parser.add_argument("--cluster-id", help="tells clusters in one ZooKeeper apart (default)")
-    parser.add_argument("--token-file", type=Path, help="file with a token that clients must have")
+    tokens = parser.add_mutually_exclusive_group()
+    tokens.add_argument(
+        "--token-file",
+        type=Path,
+        help="file with the token that clients must have (default: token in the storage, made if missing)",
+    )
+    tokens.add_argument(
+        "--no-token",
+        action="store_true",
+        help="let everybody who reaches it use it: every user of this machine can run programs as you",
+    )
     parser.add_argument("--tls-cert", help="certificate (PEM)")
     parser.add_argument("--tls-key", help="its key (PEM)")
     parser.add_argument(
@@ -214,11 +249,17 @@ def main(arguments: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: None)
     try:
         server = DispatcherServer(_settings(parsed))
-        server.run(lambda address: print(f"millpond dispatcher: {address}", flush=True))
+        server.run(lambda address: _announce(address, server.token_file))
     except MillpondError as problem:
         print(f"millpond: {problem}", file=sys.stderr)
         return 1
     return 0
+
+
+def _announce(address: str, token_file: Path | None) -> None:
+    print(f"millpond dispatcher: {address}", flush=True)
+    if token_file is not None:
+        print(f"millpond: clients need the token in {token_file}", flush=True)
 
 
 def _settings(parsed: argparse.Namespace) -> DispatcherSettings:
@@ -230,7 +271,8 @@ def _settings(parsed: argparse.Namespace) -> DispatcherSettings:
         settings=key_values(parsed.settings),
         zookeeper=parsed.zookeeper,
         cluster_id=parsed.cluster_id,
-        token=_token(parsed.token_file),
+        token_file=parsed.token_file,
+        no_token=parsed.no_token,
         tls_cert=parsed.tls_cert,
         tls_key=parsed.tls_key,
         allow_uploads=parsed.allow_uploads,
@@ -246,15 +288,3 @@ def key_values(given: list[str]) -> dict[str, str]:
             raise SetupError(f"-D needs KEY=VALUE, not '{text}'.")
         settings[key] = value
     return settings
-
-
-def _token(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        token = path.read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as problem:
-        raise SetupError(f"The token file {path} cannot be read: {problem}.") from None
-    if len(token) < 16:
-        raise SetupError(f"The token in {path} is too short: 16 characters or more.")
-    return token

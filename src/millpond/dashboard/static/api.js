@@ -1,6 +1,7 @@
 // The REST service of the dispatcher. Paths are relative to the page, so it works behind a proxy's prefix.
 
 const TOKEN = "millpond.token";
+const IN_LINK = "#token=";
 const TIMEOUT_MS = 10000;
 
 /** The dispatcher gave no answer at all, or one that says "not now" (no leader, a proxy without it). */
@@ -24,6 +25,17 @@ export function whenUnauthorized(ask) {
 
 export function token() {
   return sessionStorage.getItem(TOKEN);
+}
+
+/**
+ * The link that `millpond start-cluster` prints has the token behind #, a part that browsers send to nobody. It is
+ * kept for this tab and taken out of the address. Returns whether there was one.
+ */
+export function takeToken() {
+  if (!location.hash.startsWith(IN_LINK)) return false;
+  sessionStorage.setItem(TOKEN, decodeURIComponent(location.hash.slice(IN_LINK.length)));
+  history.replaceState(null, "", "#/");
+  return true;
 }
 
 export function get(path, signal) {

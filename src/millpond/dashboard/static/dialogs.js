@@ -83,7 +83,9 @@ export function input(field) {
 export async function askToken(wrong) {
   const answer = await ask({
     title: "Token",
-    text: "This dispatcher only answers those who know its token. It is kept until this tab is closed.",
+    text:
+      "This dispatcher only answers those who know its token. `millpond dashboard` prints a link that has it. " +
+      "It is kept until this tab is closed.",
     fields: [{ name: "token", label: "Token", type: "password", required: true }],
     confirm: "Sign in",
     dismiss: "Not now",

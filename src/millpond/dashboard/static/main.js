@@ -150,6 +150,7 @@ async function openMetrics(event) {
   }
 }
 
+api.takeToken();
 api.whenUnauthorized(askToken);
 whenChanged(ui.redraw);
 document.getElementById("prometheus").addEventListener("click", openMetrics);
@@ -157,7 +158,11 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the part behind # is the page
   view.focus();
 });
-window.addEventListener("hashchange", navigate);
+window.addEventListener("hashchange", () => {
+  if (api.takeToken())
+    location.reload(); // a form that asks for it may be open
+  else navigate();
+});
 new ResizeObserver(() => ui.redraw()).observe(view);
 if (currentPath() === "/" && location.hash && location.hash !== "#/") history.replaceState(null, "", "#/");
 navigate();

@@ -1,7 +1,7 @@
 """Who may ask for what: token, origin, host, size. One layer in front of all paths.
 
-- A token, if the dispatcher has one: `Authorization: Bearer ...`. The dashboard's own files are free: they
-  ask for it.
+- A token, unless the dispatcher was started without one: `Authorization: Bearer ...`. The dashboard's own
+  files are free: they ask for it.
 - A page of another site, open in the browser of somebody who can reach the dispatcher, must not do anything:
   requests with a foreign `Origin` are refused, and on loopback so are names that are no name of this host (a
   foreign name can be made to lead here).
