@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.cli import following, known_jobs, logs
+from millpond.cli import logs
+from millpond.cli.client import following, known_jobs
 from millpond.cli.main import main
 from tests.cli.fake_dispatcher import FakeDispatcher
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from millpond.cli import cluster_start
-from millpond.cli.cluster_file import locked, read_cluster
-from millpond.cli.processes import Ending, ProcessIdentity, end, identify, is_alive
+from millpond.cli.cluster import start as cluster_start
+from millpond.cli.cluster.processes import Ending, ProcessIdentity, end, identify, is_alive
+from millpond.cli.cluster.record import locked, read_cluster
 from tests.cli.conftest import Command
 from tests.cli.test_reaching import record_of
 
@@ -152,7 +152,7 @@ def test_interrupted_start_leaves_nothing(
         records.append(read_cluster(home))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("millpond.cli.cluster_processes._announced", interrupt)
+    monkeypatch.setattr("millpond.cli.cluster.starting._announced", interrupt)
     assert millpond("start-cluster", "--local", "--port", "0")[0] == 130
     assert records[0] is not None and records[0].of("dispatcher"), "known before it is waited for"
     assert records[0].living() == [] and read_cluster(home) is None

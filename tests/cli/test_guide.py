@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.cli.cluster_file import read_cluster
+from millpond.cli.cluster.record import read_cluster
 from millpond.cli.exit_codes import ExitCode
 from millpond.cli.main import build_parser
 from millpond.common import options

@@ -246,8 +246,8 @@ def test_log_is_followed_until_the_job_ends(
 
 
 def test_log_that_begins_anew_is_followed_from_its_beginning(dispatcher: FakeDispatcher) -> None:
+    from millpond.cli.client.rest import RestClient
     from millpond.cli.logs import LogFollower
-    from millpond.cli.rest import RestClient
 
     range_of = "content-range"
     dispatcher.answers[f"GET /jobs/{JID}/log"] = Steps(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millpond.cli.cluster_file import ClusterProcess, ClusterRecord, write_cluster
-from millpond.cli.processes import identify
+from millpond.cli.cluster.processes import identify
+from millpond.cli.cluster.record import ClusterProcess, ClusterRecord, write_cluster
 from tests.cli.conftest import Command
 from tests.cli.fake_dispatcher import Answer, FakeDispatcher, Request
 from tests.servers import free_port

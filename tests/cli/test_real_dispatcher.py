@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millpond.cli.cluster_file import read_cluster
+from millpond.cli.cluster.record import read_cluster
 from tests.cli.conftest import Command
 from tests.servers import wait_until
 

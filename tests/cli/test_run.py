@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from millpond.cli import following
+from millpond.cli.client import following
 from millpond.cli.packing import local_modules
 from tests.cli.conftest import Command
 from tests.cli.fake_dispatcher import JID, Answer, FakeDispatcher, Request, Steps

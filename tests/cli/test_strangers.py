@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from millpond.cli.cluster_file import read_cluster
+from millpond.cli.cluster.record import read_cluster
 from millpond.dashboard import static_folder
 from tests import stranger
 from tests.open_doors import (

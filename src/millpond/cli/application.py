@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.cluster_file import cluster_folder
-from millpond.cli.connection import LOOPBACK
+from millpond.cli.client.connection import LOOPBACK
+from millpond.cli.cluster.record import cluster_folder
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import (
     PYTHON_FILES_KEY,

@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from millpond.cli.connection import add_connection_options, connect
+from millpond.cli.client.connection import add_connection_options, connect
+from millpond.cli.client.known_jobs import find_living_job, wait_for_end
 from millpond.cli.exit_codes import ExitCode
-from millpond.cli.known_jobs import find_living_job, wait_for_end
 from millpond.cli.progress import Progress
 
 

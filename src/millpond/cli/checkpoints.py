@@ -6,9 +6,9 @@ import argparse
 import json
 from typing import Any
 
-from millpond.cli.connection import add_connection_options, connect
+from millpond.cli.client.connection import add_connection_options, connect
+from millpond.cli.client.known_jobs import find_known_job
 from millpond.cli.job_folders import find_job, is_job_folder
-from millpond.cli.known_jobs import find_known_job
 from millpond.cli.texts import size_text, time_text
 
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from millpond.cli.connection import Target, add_connection_options, read_token, target_of
+from millpond.cli.client.connection import Target, add_connection_options, read_token, target_of
 
 
 def add_commands(commands: Any) -> None:

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.connection import add_connection_options, connect
+from millpond.cli.client.connection import add_connection_options, connect
+from millpond.cli.client.known_jobs import find_known_job
 from millpond.cli.exit_codes import UsageError
-from millpond.cli.known_jobs import find_known_job
 from millpond.cli.programs import (
     add_setting_options,
     check_program,

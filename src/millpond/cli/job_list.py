@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from millpond.cli.connection import add_connection_options, connect
-from millpond.cli.known_jobs import has_ended, known_jobs
+from millpond.cli.client.connection import add_connection_options, connect
+from millpond.cli.client.known_jobs import has_ended, known_jobs
 from millpond.cli.texts import duration_text, table_text, time_text
 
 

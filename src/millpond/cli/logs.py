@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from millpond.cli.connection import add_connection_options, connect
-from millpond.cli.known_jobs import ENDED, find_known_job, job_state
-from millpond.cli.rest import RestClient
+from millpond.cli.client.connection import add_connection_options, connect
+from millpond.cli.client.known_jobs import ENDED, find_known_job, job_state
+from millpond.cli.client.rest import RestClient
 
 _POLL_S = 0.5
 _FIRST_BYTES = 1 << 20  # what is looked through for the last lines when following begins

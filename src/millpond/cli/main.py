@@ -12,8 +12,6 @@ from millpond.cli import (
     application,
     cancel,
     checkpoints,
-    cluster_start,
-    cluster_stop,
     completion,
     dashboard,
     job_info,
@@ -25,6 +23,7 @@ from millpond.cli import (
     savepoints,
     state_query,
 )
+from millpond.cli.cluster import start, stop
 from millpond.cli.exit_codes import ExitCode, code_of
 from millpond.errors import MillpondError
 
@@ -43,7 +42,7 @@ def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentPar
     parser.add_argument("--version", action="version", version=f"millpond {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (
-        *(run, application, cluster_start, cluster_stop, dashboard),
+        *(run, application, start, stop, dashboard),
         *(job_list, job_info, logs, cancel, savepoints, checkpoints, state_query),
         machine,
     ):

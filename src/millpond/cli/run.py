@@ -11,10 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.cluster_file import cluster_folder, read_cluster
-from millpond.cli.connection import Target, add_connection_options, find_target
+from millpond.cli.client.connection import Target, add_connection_options, find_target
+from millpond.cli.client.following import follow, root_cause
+from millpond.cli.client.rest import HOW_TO_START, RestClient
+from millpond.cli.cluster.record import cluster_folder, read_cluster
 from millpond.cli.exit_codes import ExitCode, UsageError
-from millpond.cli.following import follow, root_cause
 from millpond.cli.packing import pack
 from millpond.cli.programs import (
     ALLOW_NON_RESTORED_KEY,
@@ -29,7 +30,6 @@ from millpond.cli.programs import (
     settings_of,
 )
 from millpond.cli.progress import Progress
-from millpond.cli.rest import HOW_TO_START, RestClient
 from millpond.cli.texts import size_text
 from millpond.errors import DispatcherError, DispatcherUnreachableError
 

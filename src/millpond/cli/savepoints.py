@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.connection import add_connection_options, connect, find_target
+from millpond.cli.client.connection import add_connection_options, connect, find_target
+from millpond.cli.client.known_jobs import find_living_job, wait_for_end, wait_for_operation
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.job_folders import find_job, is_job_folder, is_running
-from millpond.cli.known_jobs import find_living_job, wait_for_end, wait_for_operation
 from millpond.cli.programs import absolute
 from millpond.cli.progress import Progress
 from millpond.errors import DispatcherError, SavepointError

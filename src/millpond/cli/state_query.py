@@ -8,8 +8,8 @@ import sys
 from typing import Any
 from urllib.parse import quote
 
-from millpond.cli.connection import add_connection_options, connect
-from millpond.cli.known_jobs import find_living_job
+from millpond.cli.client.connection import add_connection_options, connect
+from millpond.cli.client.known_jobs import find_living_job
 
 
 def add_commands(commands: Any) -> None:

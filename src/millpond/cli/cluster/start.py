@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.cluster_file import (
+from millpond.cli.client.connection import LOOPBACK, Target
+from millpond.cli.cluster.record import (
     ClusterRecord,
     cluster_folder,
     locked,
     make_private,
     read_cluster,
 )
-from millpond.cli.cluster_processes import ClusterStarter
-from millpond.cli.connection import LOOPBACK, Target
+from millpond.cli.cluster.starting import ClusterStarter
 from millpond.cli.dashboard import dashboard_link
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import parse_settings

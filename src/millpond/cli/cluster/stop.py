@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.cluster_file import (
+from millpond.cli.cluster.processes import Ending, end, identify
+from millpond.cli.cluster.record import (
     ClusterProcess,
     ClusterRecord,
     cluster_folder,
@@ -18,7 +19,6 @@ from millpond.cli.cluster_file import (
     read_cluster,
     remove_cluster,
 )
-from millpond.cli.processes import Ending, end, identify
 from millpond.cli.progress import Progress
 from millpond.errors import ClusterError
 

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.cli.cluster_file import ClusterRecord, cluster_folder, read_cluster
+from millpond.cli.client.rest import RestClient
+from millpond.cli.cluster.record import ClusterRecord, cluster_folder, read_cluster
 from millpond.cli.exit_codes import UsageError
-from millpond.cli.rest import RestClient
 
 ADDRESS_VARIABLE = "MILLPOND_ADDRESS"
 TOKEN_FILE_VARIABLE = "MILLPOND_TOKEN_FILE"

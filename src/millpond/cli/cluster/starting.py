@@ -12,7 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
-from millpond.cli.cluster_file import (
+from millpond.cli.client.connection import Target
+from millpond.cli.cluster.processes import identify
+from millpond.cli.cluster.record import (
     ClusterProcess,
     ClusterRecord,
     make_private,
@@ -20,9 +22,7 @@ from millpond.cli.cluster_file import (
     write_cluster,
     write_private,
 )
-from millpond.cli.cluster_stop import end_cluster
-from millpond.cli.connection import Target
-from millpond.cli.processes import identify
+from millpond.cli.cluster.stop import end_cluster
 from millpond.cli.progress import Progress
 from millpond.errors import ClusterError, DispatcherError, DispatcherUnreachableError
 

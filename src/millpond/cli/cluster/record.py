@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millpond.cli.processes import ProcessIdentity, is_alive
+from millpond.cli.cluster.processes import ProcessIdentity, is_alive
 from millpond.errors import ClusterError
 
 FORMAT = 1

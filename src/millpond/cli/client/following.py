@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from millpond.cli.known_jobs import ENDED, short_cause
+from millpond.cli.client.known_jobs import ENDED, short_cause
+from millpond.cli.client.rest import RestClient
 from millpond.cli.logs import LogFollower
 from millpond.cli.progress import Progress
-from millpond.cli.rest import RestClient
 from millpond.cli.texts import duration_text
 from millpond.errors import DispatcherError, DispatcherUnreachableError
 

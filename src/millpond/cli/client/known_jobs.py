@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from millpond.cli.client.rest import RestClient
 from millpond.cli.progress import Progress
-from millpond.cli.rest import RestClient
 from millpond.errors import DispatcherError, UnknownJobError
 
 ENDED = ("FINISHED", "CANCELED", "FAILED")
