@@ -11,7 +11,9 @@ from millpond.core.key_groups import key_group_of, subtask_of
 from millpond.datastream import (
     BroadcastProcessFunction,
     DataStream,
+    EventTimeHorizonListener,
     KeyedBroadcastProcessFunction,
+    KeyedProcessFunction,
     RuntimeContext,
 )
 from millpond.datastream.state import (
@@ -20,7 +22,7 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.errors import ProgramError, UserFunctionError
-from millpond.testing import Harness, KeyedHarness, MarkedSource, direct_environment
+from millpond.testing import CUT, Harness, KeyedHarness, MarkedSource, direct_environment
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 COUNT = ValueStateDescriptor("count", Types.INT())
@@ -324,3 +326,43 @@ def test_expired_keys_are_not_met() -> None:
     job.processing_time_ms = 100
     job.process_element("rule", input=1)
     assert job.values() == ["ann"]
+
+
+class _Horizons(KeyedProcessFunction, EventTimeHorizonListener):
+    """Emits, with each record, how far it was told that event time will go."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._until_ms = -1
+
+    def event_time_horizon(self, until_ms: int, ctx: Any) -> None:
+        self._until_ms = until_ms
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield value[1], ctx.timer_service().current_watermark() <= self._until_ms
+
+
+def test_keyed_function_is_told_how_far_event_time_will_go() -> None:
+    environment = direct_environment()
+    strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(
+        lambda record, _: record[1]
+    )
+    records = environment.from_source(
+        MarkedSource([("a", 10), ("a", 20), CUT, ("a", 30)]), strategy, "records"
+    )
+    told = records.key_by(lambda record: record[0]).process(_Horizons())
+    assert sorted(told.execute_and_collect()) == [(10, True), (20, True), (30, True)]
+
+
+class _LooksForState(_Horizons):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
+
+    def event_time_horizon(self, until_ms: int, ctx: Any) -> None:
+        self._count.value()
+
+
+def test_horizon_comes_without_a_key() -> None:
+    environment = direct_environment()
+    stream = environment.from_collection([("a", 1)]).key_by(lambda record: record[0])
+    with pytest.raises(UserFunctionError, match="no current key"):
+        list(stream.process(_LooksForState()).execute_and_collect())

@@ -445,16 +445,6 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         """Return or yield the results for a timer that has fired, as in KeyedProcessFunction."""
         return None
 
-    def begin_stretch(
-        self, until_ms: int, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
-    ) -> None:
-        """Prepare for a stretch of calls for one key group. Called without a current key. Beyond Flink.
-
-        Until it is called again, all calls are for that key group, no broadcast record follows any other
-        record, and event time advances at least to `until_ms`. What a function concludes from that must not
-        change its results: where a stretch ends depends on batches.
-        """
-
 
 class CheckpointListener(ABC):
     """A function that also implements this is told about checkpoints; every batch is one. Beyond PyFlink, as
@@ -473,6 +463,23 @@ class CheckpointListener(ABC):
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """React to a checkpoint that failed; its batch is run again."""
+
+
+class EventTimeHorizonListener(ABC):
+    """A keyed function that also implements this is told how far event time will go. Beyond Flink.
+
+    It helps functions that would otherwise set a timer for every record: what happens before the horizon can
+    be settled at once. What a function concludes from it must not change its results, because where a horizon
+    lies depends on how batches are cut.
+    """
+
+    @abstractmethod
+    def event_time_horizon(self, until_ms: int, ctx: Any) -> None:
+        """Prepare for calls for one key group. Called without a current key; `ctx` is that of the function.
+
+        Until it is called again, all calls are for that key group, no record of a broadcast stream follows a
+        record of the other, and event time advances at least to `until_ms`.
+        """
 
 
 class SourceContext(ABC):

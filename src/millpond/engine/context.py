@@ -28,6 +28,22 @@ from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds.kind import BackendFamily
 
 
+class _NoKey:
+    """The current key while there is none: whoever looks for its state fails."""
+
+    def __hash__(self) -> int:
+        raise ProgramError(
+            "There is no current key here, so there is neither keyed state nor a timer. A broadcast record "
+            "has no key: use ctx.apply_to_keyed_state(descriptor, function)."
+        )
+
+    def __repr__(self) -> str:
+        return "no key"
+
+
+NO_KEY = _NoKey()
+
+
 class TaskClock:
     """Time and place of a task, set by whoever drives it. No wall clock is ever read here.
 

@@ -39,7 +39,9 @@ class Task:
         self._on_timer: Handler = lambda time_ms, context: None
         self._context: Any = None
         self._add: Callable[[Any, int | None, Place], None] = self._add_value
+        self._tell_horizon: Callable[[int], None] | None = None
         if self._by_record is not None:
+            self._tell_horizon = self._by_record.horizon_listener()
             self._handlers = self._by_record.handlers()
             self._on_timer = self._by_record.timer_handler()
             self._context = self._by_record.context
@@ -55,8 +57,8 @@ class Task:
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
         self._clock.bind(state)
-        if self._by_record is not None:
-            self._by_record.begin_stretch(watermark)
+        if self._tell_horizon is not None:
+            self._tell_horizon(watermark)
 
     def reset(self) -> None:
         """After a failure: nothing of what was collected may come out later."""
@@ -75,8 +77,8 @@ class Task:
         if root is None:
             self._root.process(bundle)
             return
-        if _later_input_is_first(bundle.inputs):
-            root.begin_stretch(end_clock)
+        if self._tell_horizon is not None and _later_input_is_first(bundle.inputs):
+            self._tell_horizon(end_clock)
         timers, current, context = self._state.event_timers, clock.current, self._context
         watermark = clock.watermark
         value: Any = None

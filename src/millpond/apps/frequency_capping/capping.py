@@ -6,10 +6,10 @@ and on nothing else: neither on the order of views nor on what was capped before
 for the cool-down after each view that made it as many. What is in Redis is a *member*, a level and an id; it
 is capped while any rule caps it: the strictest wins.
 
-A view comes before event time has come to it. If event time will do so before the stretch ends (see
-`begin_stretch`), nothing can come between but other views: then it is an *early* view, and goes to its pairs
-at once; a pair is looked at when it may be capped. So most views need neither an entry in the agenda nor a
-timer. Those that are further ahead wait in the agenda. At the end of a stretch there are no early views.
+A view comes before event time has come to it. If event time will do so before its horizon (see
+`event_time_horizon`), nothing can come between but other views: then it is an *early* view, and goes to its
+pairs at once; a pair is looked at when it may be capped. So most views need neither an entry in the agenda nor a
+timer. Those that are further ahead wait in the agenda. When the horizon moves there are no early views.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ from millpond.apps.frequency_capping.user_state import (
 from millpond.apps.frequency_capping.windows import NEVER
 from millpond.common import Types
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.datastream import RuntimeContext
+from millpond.datastream import EventTimeHorizonListener, RuntimeContext
 from millpond.datastream.state import ValueStateDescriptor
 
 _CHANGE = None  # in the agenda: other rules are in force from now on
 _WAITS = MIN_TIMESTAMP
 
 
-class CapUsers(ObeysOrders):
+class CapUsers(ObeysOrders, EventTimeHorizonListener):
     """`lives.state_ms`: behind all that is removed in time, state has an event-time TTL (P4)."""
 
     def __init__(
@@ -88,7 +88,7 @@ class CapUsers(ObeysOrders):
         self._early: dict[tuple[str, str], View] = {}  # (user, impression) -> early view
         self._use(RulePlan(Rulebook({})), MIN_TIMESTAMP)
 
-    def begin_stretch(self, until_ms: int, ctx: Any) -> None:
+    def event_time_horizon(self, until_ms: int, ctx: Any) -> None:
         self._timers = ctx.timer_service()
         self._horizon_ms = until_ms
         self._early.clear()

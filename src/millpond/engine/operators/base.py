@@ -19,9 +19,9 @@ from millpond.common.typeinfo import to_type_info
 from millpond.core.bundle import Bundle
 from millpond.core.codec import thaw_all
 from millpond.core.record_columns import Values, as_list
-from millpond.datastream.functions import Function
+from millpond.datastream.functions import EventTimeHorizonListener, Function
 from millpond.datastream.output_tag import OutputTag
-from millpond.engine.context import TaskClock, TaskRuntimeContext
+from millpond.engine.context import NO_KEY, TaskClock, TaskRuntimeContext
 from millpond.engine.operators.user_errors import user_error
 from millpond.errors import MillpondError, TypeMismatchError
 from millpond.plan.physical import OperatorPlan
@@ -145,8 +145,24 @@ class RecordOperator(Operator):
         """Return what is called when a timer of the current key fires."""
         return lambda time_ms, context: None
 
-    def begin_stretch(self, until_ms: int) -> None:
-        """See KeyedBroadcastProcessFunction."""
+    def horizon_listener(self) -> Callable[[int], None] | None:
+        """Return what is to be told how far event time will go (EventTimeHorizonListener), if anything."""
+        function = self.user_function()
+        if not isinstance(function, EventTimeHorizonListener):
+            return None
+
+        def tell(until_ms: int) -> None:
+            self.clock.current.key = NO_KEY
+            try:
+                function.event_time_horizon(until_ms, self.context)
+            except Exception as problem:
+                raise self.failed(problem, "event_time_horizon", None) from None
+
+        return tell
+
+    def user_function(self) -> object:
+        """Return the function that the program has given to this operator."""
+        return self.plan.function
 
 
 def _discard(bundle: Bundle) -> None:

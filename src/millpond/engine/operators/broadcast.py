@@ -14,27 +14,11 @@ from millpond.datastream.functions import (
 from millpond.datastream.state import MapStateDescriptor, StateDescriptor
 from millpond.datastream.time_domain import TimeDomain
 from millpond.datastream.timerservice import TimerService
-from millpond.engine.context import TaskClock, TaskRuntimeContext, TaskTimerService
+from millpond.engine.context import NO_KEY, TaskClock, TaskRuntimeContext, TaskTimerService
 from millpond.engine.operators.base import Handler, RecordOperator
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
 from millpond.state.broadcast_state import BroadcastStateHandle, ReadOnlyBroadcastStateHandle
-
-
-class _NoKey:
-    """The current key while a broadcast record is processed: whoever looks for its state fails."""
-
-    def __hash__(self) -> int:
-        raise ProgramError(
-            "A broadcast record has no key, so there is neither keyed state nor a timer: use "
-            "ctx.apply_to_keyed_state(descriptor, function)."
-        )
-
-    def __repr__(self) -> str:
-        return "no key"
-
-
-NO_KEY = _NoKey()
 
 
 class BroadcastProcessOperator(RecordOperator):
@@ -61,6 +45,9 @@ class BroadcastProcessOperator(RecordOperator):
         self.clock.bound += [*self.states.values(), *self.read_only_states.values()]
         super().open(context)
 
+    def user_function(self) -> object:
+        return self._operation.function
+
     def handlers(self) -> list[Handler]:
         return [self._operation.function.process_element, self._broadcast_element]  # type: ignore[list-item]
 
@@ -71,13 +58,6 @@ class BroadcastProcessOperator(RecordOperator):
 
 class KeyedBroadcastProcessOperator(BroadcastProcessOperator):
     keyed = True
-
-    def begin_stretch(self, until_ms: int) -> None:
-        self.clock.current.key = NO_KEY
-        try:
-            self._operation.function.begin_stretch(until_ms, self.context)  # type: ignore[union-attr]
-        except Exception as problem:
-            raise self.failed(problem, "begin_stretch", None) from None
 
     def timer_handler(self) -> Handler:
         return self._operation.function.on_timer  # type: ignore[union-attr, return-value]
