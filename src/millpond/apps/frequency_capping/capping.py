@@ -8,8 +8,8 @@ is capped while any rule caps it: the strictest wins.
 
 A view comes before event time has come to it. If event time will do so before its horizon (see
 `event_time_horizon`), nothing can come between but other views: then it is an *early* view, and goes to its
-pairs at once; a pair is looked at when it may be capped. So most views need neither an entry in the agenda nor a
-timer. Those that are further ahead wait in the agenda. When the horizon moves there are no early views.
+pairs at once; a pair is looked at when it may be capped. So most views need no entry in the agenda and no
+timer. Those that are further ahead wait in the agenda. When the horizon moves, there are no early views.
 """
 
 from __future__ import annotations
