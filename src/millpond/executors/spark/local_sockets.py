@@ -11,14 +11,20 @@ from millpond.executors.slot.protocol import private_folder
 from millpond.executors.slot.settings import base_folder
 
 _UNIX_SOCKETS = "spark.python.unix.domain.socket"
+# macOS allows 103 characters for the path of a socket; Spark's are BASE/spark/.UUID.sock.
+_LONGEST_BASE = 103 - len("/spark/.00000000-0000-0000-0000-000000000000.sock")
 
 
 def socket_settings() -> dict[str, str]:
     """Spark's settings for Unix sockets in a folder of this user, instead of TCP, between an executor and its
     Python workers. Over TCP the server through which workers reach Spark's state store asks nobody who they
-    are. Makes the folder, so it is for Spark on this machine."""
-    folder = os.path.join(base_folder(), "spark")
-    for path in (base_folder(), folder):
+    are. Makes the folder, so it is for Spark on this machine. Empty if no path is short enough."""
+    bases = (base_folder(), f"/tmp/millpond-{os.getuid()}")
+    base = next((own for own in bases if len(own) <= _LONGEST_BASE), None)
+    if base is None:
+        return {}
+    folder = os.path.join(base, "spark")
+    for path in (base, folder):
         private_folder(path)
     return {f"{_UNIX_SOCKETS}.enabled": "true", f"{_UNIX_SOCKETS}.dir": folder}
 

@@ -216,9 +216,9 @@ def _start_session(configuration: Configuration, cores: int | None) -> Any:
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
         options_ = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
         conf.setIfMissing("spark.driver.extraJavaOptions", options_.strip())
-        conf.setIfMissing(
-            "spark.authenticate", "true"
-        )  # its ports are open to all users of the machine
+        if not master.startswith("local-cluster"):  # for which Spark makes no secret
+            # Its ports are open to all users of the machine.
+            conf.setIfMissing("spark.authenticate", "true")
         for key, value in socket_settings().items():
             conf.setIfMissing(key, value)
         _let_workers_import_what_the_program_can()
