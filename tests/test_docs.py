@@ -154,7 +154,7 @@ def test_rules_of_the_guide_are_right() -> None:
 
 @pytest.mark.parametrize("page", ["frequency-capping.md", "operating-capping.md"])
 def test_commands_of_the_guides_to_capping_are_right(page: str) -> None:
-    text = (ROOT / "docs" / "guide" / page).read_text()
+    text = (ROOT / "docs" / "guide" / page).read_text().replace("\\\n", "")
     commands = re.findall(r"^(millpond capping .*?)(?:  +#.*)?$", text, re.MULTILINE)
     commands += re.findall(r"`(millpond capping [^`]* --[^`]*)`", text)
     assert len(commands) >= 3
