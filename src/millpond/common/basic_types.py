@@ -78,7 +78,7 @@ class BasicTypeInfo(TypeInformation):
         bits = _INTEGER_BITS.get(basic_type)
         self.limits = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits else None
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> Any:
         if value is None:
             return value
         if self.limits is not None:
@@ -100,7 +100,7 @@ class BasicTypeInfo(TypeInformation):
         if self.limits is not None:
             low, high = self.limits
 
-            def check_integer(value: Any) -> Any:
+            def check_integer(value: object) -> object:
                 return value if type(value) is int and low <= value <= high else conform(value)
 
             return check_integer
@@ -177,7 +177,7 @@ class _ClassTypeInfo(TypeInformation):
 
     python_class: type | tuple[type, ...] = object
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is not None and not isinstance(value, self.python_class):
             raise self._mismatch(value)
         return value
@@ -239,7 +239,7 @@ class ClassTypeInfo(TypeInformation):
     def __init__(self, python_class: type) -> None:
         self.python_class = python_class
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> Any:
         if value is not None and not isinstance(value, self.python_class):
             raise self._mismatch(value)
         return value

@@ -104,7 +104,7 @@ class Configuration:
         """Remove a setting; return True if it was set."""
         return self._values.pop(key, None) is not None
 
-    def _set(self, key: str, value: Any, kind: type | tuple[type, ...]) -> Configuration:
+    def _set(self, key: str, value: object, kind: type | tuple[type, ...]) -> Configuration:
         if not isinstance(value, kind):
             kinds = kind if isinstance(kind, tuple) else (kind,)
             names = " or ".join(each.__name__ for each in kinds)

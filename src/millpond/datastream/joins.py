@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from millpond.common.time import MIN_TIMESTAMP, Duration, Time
-from millpond.common.typeinfo import TypeInformation, Types
+from millpond.common.typeinfo import TypeLike, Types
 from millpond.datastream.functions import (
     Function,
     KeyedCoProcessFunction,
@@ -141,7 +141,7 @@ class _WindowedJoin:
         self._windows.allowed_lateness(time_ms)
         return self
 
-    def apply(self, function: Any, output_type: TypeInformation | Any = None) -> DataStream:
+    def apply(self, function: Any, output_type: TypeLike = None) -> DataStream:
         """Join with a JoinFunction or CoGroupFunction; a join also takes a plain function of two elements."""
         if self._takes is CoGroupFunction and not isinstance(function, CoGroupFunction):
             raise TypeError(f"apply takes a CoGroupFunction, not {type(function).__name__}")
@@ -176,7 +176,7 @@ class _TaggedKey(KeySelector):
             if isinstance(selector, KeySelector):
                 selector.close()
 
-    def get_key(self, value: tuple[int, Any]) -> Any:
+    def get_key(self, value: tuple[int, Any]) -> object:
         return self._get_key[value[0]](value[1])
 
 
@@ -257,7 +257,7 @@ class IntervalJoin:
         return self
 
     def process(
-        self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | Any = None
+        self, process_join_function: ProcessJoinFunction, output_type: TypeLike = None
     ) -> DataStream:
         """Apply the function to each pair. Raise ProgramError unless `between` was called."""
         if not isinstance(process_join_function, ProcessJoinFunction):
@@ -305,7 +305,7 @@ class _JoinByInterval(KeyedCoProcessFunction):
     def process_element2(self, value: Any, ctx: Any) -> Any:
         return self._join(1, value, ctx, -self._upper, -self._lower)
 
-    def _join(self, side: int, value: Any, ctx: Any, lower: int, upper: int) -> Any:
+    def _join(self, side: int, value: Any, ctx: Any, lower: int, upper: int) -> object:
         timestamp = ctx.timestamp()
         if timestamp is None:
             raise ProgramError(

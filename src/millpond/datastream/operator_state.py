@@ -107,13 +107,13 @@ class _AsLists(CheckpointedFunction):
         self._list.update(list(self._function.snapshot_state(checkpoint_id, time_ms) or ()))
 
 
-def keeps_operator_state(function: Any) -> bool:
+def keeps_operator_state(function: object) -> bool:
     """Return True if a function, or the function inside an operation such as `BroadcastOperation`, keeps
     operator state."""
     return operator_state_of(function) is not None
 
 
-def operator_state_of(function: Any) -> CheckpointedFunction | None:
+def operator_state_of(function: object) -> CheckpointedFunction | None:
     """Return the function that keeps operator state, as a CheckpointedFunction; None if none does."""
     for candidate in (function, getattr(function, "function", None)):
         if isinstance(candidate, CheckpointedFunction):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.common.typeinfo import TypeInformation, TypeLike, to_type_info
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
 from millpond.datastream.functions import (
     AggregateFunction,
@@ -46,7 +46,7 @@ class _WithoutState:
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.endswith("_state"):
             raise ProgramError(
                 "The reduce or aggregate function of a window has no state: keep what it needs in the "
@@ -192,7 +192,7 @@ class WindowedStream:
         self,
         reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
         window_function: Any = None,
-        output_type: TypeInformation | Any = None,
+        output_type: TypeLike = None,
     ) -> DataStream:
         """Combine the elements of each window by a function or ReduceFunction as they come, keeping one value
         per window.
@@ -209,8 +209,8 @@ class WindowedStream:
         self,
         aggregate_function: AggregateFunction,
         window_function: Any = None,
-        accumulator_type: TypeInformation | Any = None,
-        output_type: TypeInformation | Any = None,
+        accumulator_type: TypeLike = None,
+        output_type: TypeLike = None,
     ) -> DataStream:
         """Combine the elements of each window by an AggregateFunction as they come, keeping one accumulator
         per window.
@@ -226,15 +226,13 @@ class WindowedStream:
             "Window(aggregate)", aggregate_function, window_function, accumulator_type, output_type
         )
 
-    def apply(self, window_function: Any, output_type: TypeInformation | Any = None) -> DataStream:
+    def apply(self, window_function: Any, output_type: TypeLike = None) -> DataStream:
         """Apply a WindowFunction (AllWindowFunction after `window_all`) to all elements of each window
         that fires."""
         self._require(window_function, self._apply_kind, "apply")
         return self._add("Window(apply)", None, window_function, self.get_input_type(), output_type)
 
-    def process(
-        self, process_window_function: Any, output_type: TypeInformation | Any = None
-    ) -> DataStream:
+    def process(self, process_window_function: Any, output_type: TypeLike = None) -> DataStream:
         """Apply a ProcessWindowFunction (ProcessAllWindowFunction after `window_all`) to each window that
         fires."""
         self._require(process_window_function, self._process_kind, "process")
@@ -316,7 +314,7 @@ class _CombineAtTheEnd:
         self.combine = combine
         self.function = function
 
-    def combined(self, elements: list[Any]) -> Any:
+    def combined(self, elements: list[Any]) -> object:
         combine = self.combine
         if isinstance(combine, AggregateFunction):
             accumulator = combine.create_accumulator()

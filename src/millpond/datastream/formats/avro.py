@@ -58,7 +58,7 @@ class GenericRecordAvroTypeInfo(TypeInformation):
         self.schema = schema
         self.state_schema, self._check = read_avro(schema.parsed)
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> Any:
         if value is None:
             return None
         try:
@@ -123,7 +123,7 @@ class AvroRowSerializationSchema(SerializationSchema):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (None, str(self._schema))
 
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: object) -> bytes:
         """Return the bytes of a record; raise ValueError if it does not fit the schema."""
         file = io.BytesIO()
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from millpond.common.time import MIN_TIMESTAMP, Time
+from millpond.common.type_variables import W2, T, W
 from millpond.common.typeinfo import Types
 from millpond.datastream.functions import RuntimeContext
 from millpond.datastream.state import ValueStateDescriptor
@@ -19,11 +20,8 @@ from millpond.datastream.window.triggers import (
     Trigger,
     millis,
 )
-from millpond.datastream.window.windows import CountWindow, GlobalWindow, TimeWindow, Window
+from millpond.datastream.window.windows import CountWindow, GlobalWindow, TimeWindow
 from millpond.errors import ProgramError
-
-T = TypeVar("T")
-W = TypeVar("W")
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -42,8 +40,8 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[Window]:
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[W]:
         """Return the windows of an element. `timestamp` is its event time."""
 
     @abstractmethod
@@ -62,16 +60,16 @@ class WindowAssigner(ABC, Generic[T, W]):
 class MergingWindowAssigner(WindowAssigner[T, W]):
     """Assigns windows that are merged when they overlap, such as sessions."""
 
-    class MergeCallback(ABC):
+    class MergeCallback(ABC, Generic[W2]):
         """Takes the decisions of `merge_windows`."""
 
         @abstractmethod
-        def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
             """Replace the windows `to_be_merged` by `merge_result`."""
 
     @abstractmethod
     def merge_windows(
-        self, windows: Iterable[Any], callback: MergingWindowAssigner.MergeCallback
+        self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]
     ) -> None:
         """Tell the callback which of the windows are to be merged, and into which window."""
 
@@ -87,7 +85,7 @@ def event_time(timestamp: int | None) -> int:
 
 
 class _EventTime(WindowAssigner[Any, Any]):
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return EventTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -95,7 +93,7 @@ class _EventTime(WindowAssigner[Any, Any]):
 
 
 class _ProcessingTime(WindowAssigner[Any, Any]):
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return ProcessingTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -128,7 +126,7 @@ class TumblingEventTimeWindows(_Tumbling, _EventTime):
         return TumblingEventTimeWindows(_size(size), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(event_time(timestamp))
 
@@ -142,7 +140,7 @@ class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
         return TumblingProcessingTimeWindows(_size(size), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(context.get_current_processing_time())
 
@@ -176,7 +174,7 @@ class SlidingEventTimeWindows(_Sliding, _EventTime):
         return SlidingEventTimeWindows(_size(size), _size(slide), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._windows(event_time(timestamp))
 
@@ -190,7 +188,7 @@ class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
         return SlidingProcessingTimeWindows(_size(size), _size(slide), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._windows(context.get_current_processing_time())
 
@@ -229,7 +227,7 @@ class _DynamicGap(_Sessions):
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def _window(self, element: Any, start: int) -> list[TimeWindow]:
+    def _window(self, element: object, start: int) -> list[TimeWindow]:
         gap = self._extract(element)
         if not isinstance(gap, int) or gap <= 0:
             raise ProgramError(f"The gap of a session must be more than 0 ms, not {gap!r}.")
@@ -253,7 +251,7 @@ class EventTimeSessionWindows(_FixedGap, _EventTime):
         return DynamicEventTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         start = event_time(timestamp)
         return [TimeWindow(start, start + self.session_gap)]
@@ -276,7 +274,7 @@ class ProcessingTimeSessionWindows(_FixedGap, _ProcessingTime):
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         start = context.get_current_processing_time()
         return [TimeWindow(start, start + self.session_gap)]
@@ -293,7 +291,7 @@ class DynamicEventTimeSessionWindows(_DynamicGap, _EventTime):
         return DynamicEventTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(element, event_time(timestamp))
 
@@ -309,7 +307,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap, _ProcessingTime):
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(element, context.get_current_processing_time())
 
@@ -323,11 +321,11 @@ class GlobalWindows(WindowAssigner[Any, Any]):
         return GlobalWindows()
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
         return [GlobalWindow.get()]
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return NeverTrigger()
 
     def is_event_time(self) -> bool:
@@ -354,7 +352,7 @@ class _Counting(WindowAssigner[Any, Any]):
         state.update(number + 1)
         return number
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return PurgingTrigger(CountTrigger(self.window_size))
 
     def is_event_time(self) -> bool:
@@ -370,7 +368,7 @@ class CountTumblingWindowAssigner(_Counting):
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         return [CountWindow(self._number(context) // self.window_size)]
 
@@ -396,7 +394,7 @@ class CountSlidingWindowAssigner(_Counting):
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         number = self._number(context)
         first = max(0, -((self.window_size - 1 - number) // self.window_slide))

@@ -43,12 +43,12 @@ class _OneTime(Evictor):
         self.do_evict_after = do_evict_after
 
     def evict_before(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         return elements if self.do_evict_after else self._kept(elements)
 
     def evict_after(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         return self._kept(elements) if self.do_evict_after else elements
 

@@ -34,7 +34,7 @@ def client_module(name: str = "") -> Any:
         ) from None
 
 
-def make_client(kind: str, servers: str, properties: dict[str, str], **extra: Any) -> Any:
+def make_client(kind: str, servers: str, properties: dict[str, str], **extra: object) -> Any:
     """Return a Consumer, Producer or admin.AdminClient; raise ProgramError if it does not accept the
     settings."""
     given = {key: value for key, value in properties.items() if key not in _NOT_FOR_THE_CLIENT}
