@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     OUT = TypeVar("OUT", default=Any)
     ACC = TypeVar("ACC", default=Any)
     KEY = TypeVar("KEY", default=Any)
+    TXN = TypeVar("TXN", default=Any)
     W = TypeVar("W", default=Any)
     W2 = TypeVar("W2", default=Any)
 else:
@@ -30,5 +31,6 @@ else:
     OUT = TypeVar("OUT")
     ACC = TypeVar("ACC")
     KEY = TypeVar("KEY")
+    TXN = TypeVar("TXN")
     W = TypeVar("W")
     W2 = TypeVar("W2")

@@ -180,7 +180,10 @@ class KeyedColumnFunction(Function):
 
         @abstractmethod
         def collect(
-            self, where: Numbers, values: list[Any] | Any, output_tag: OutputTag | None = None
+            self,
+            where: Numbers,
+            values: list[Any] | Numbers | pyarrow.RecordBatch,
+            output_tag: OutputTag | None = None,
         ) -> None:
             """Emit one value, from a list, an array or a record batch, for each event that `where` selects.
 

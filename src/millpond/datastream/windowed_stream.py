@@ -38,6 +38,13 @@ if TYPE_CHECKING:
     from millpond.datastream.data_stream import DataStream, KeyedStream
     from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
 
+UserWindowFunction = (
+    WindowFunction[Any, Any, Any, Any]
+    | AllWindowFunction[Any, Any, Any]
+    | ProcessWindowFunction[Any, Any, Any, Any]
+    | ProcessAllWindowFunction[Any, Any, Any]
+)
+
 
 class _WithoutState:
     """The runtime context of a function that combines elements. It has no state: there is no telling when
@@ -191,7 +198,7 @@ class WindowedStream:
     def reduce(
         self,
         reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
-        window_function: Any = None,
+        window_function: UserWindowFunction | None = None,
         output_type: TypeLike = None,
     ) -> DataStream:
         """Combine the elements of each window by a function or ReduceFunction as they come, keeping one value
@@ -208,7 +215,7 @@ class WindowedStream:
     def aggregate(
         self,
         aggregate_function: AggregateFunction,
-        window_function: Any = None,
+        window_function: UserWindowFunction | None = None,
         accumulator_type: TypeLike = None,
         output_type: TypeLike = None,
     ) -> DataStream:
@@ -226,13 +233,17 @@ class WindowedStream:
             "Window(aggregate)", aggregate_function, window_function, accumulator_type, output_type
         )
 
-    def apply(self, window_function: Any, output_type: TypeLike = None) -> DataStream:
+    def apply(
+        self, window_function: UserWindowFunction, output_type: TypeLike = None
+    ) -> DataStream:
         """Apply a WindowFunction (AllWindowFunction after `window_all`) to all elements of each window
         that fires."""
         self._require(window_function, self._apply_kind, "apply")
         return self._add("Window(apply)", None, window_function, self.get_input_type(), output_type)
 
-    def process(self, process_window_function: Any, output_type: TypeLike = None) -> DataStream:
+    def process(
+        self, process_window_function: UserWindowFunction, output_type: TypeLike = None
+    ) -> DataStream:
         """Apply a ProcessWindowFunction (ProcessAllWindowFunction after `window_all`) to each window that
         fires."""
         self._require(process_window_function, self._process_kind, "process")
@@ -264,7 +275,12 @@ class WindowedStream:
         return self.reduce(FieldAggregation(Aggregation.MAX_BY, position_to_max_by))
 
     def _add(
-        self, name: str, combine: Any, function: Any, content_type: Any, output_type: Any
+        self,
+        name: str,
+        combine: object,
+        function: object,
+        content_type: TypeLike,
+        output_type: TypeLike,
     ) -> DataStream:
         if function is not None and not isinstance(
             function, (self._apply_kind, self._process_kind)
@@ -287,7 +303,7 @@ class WindowedStream:
         return self._keyed_stream._add(OperatorKind.WINDOW, name, operation, output_type)
 
     @staticmethod
-    def _require(function: Any, kind: type, method: str) -> None:
+    def _require(function: object, kind: type, method: str) -> None:
         if not isinstance(function, kind):
             raise TypeError(
                 f"{method} on windows takes a {kind.__name__}, not {type(function).__name__}"
@@ -301,7 +317,12 @@ class AllWindowedStream(WindowedStream):
     _process_kind = ProcessAllWindowFunction
 
     def _add(
-        self, name: str, combine: Any, function: Any, content_type: Any, output_type: Any
+        self,
+        name: str,
+        combine: object,
+        function: object,
+        content_type: TypeLike,
+        output_type: TypeLike,
     ) -> DataStream:
         windowed = super()._add(name, combine, function, content_type, output_type)
         return windowed.force_non_parallel()

@@ -16,7 +16,7 @@ from millpond.core import codec
 from millpond.core.bundle import PHASE_RECORD, Bundle
 from millpond.core.key_groups import key_group_of, key_group_range, subtask_of
 from millpond.datastream.data_stream import DataStream
-from millpond.datastream.functions import KeySelector
+from millpond.datastream.functions import KeyedProcessFunction, KeySelector
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.stream_graph import ExchangeKind
 from millpond.driver.planning import plan_job
@@ -254,7 +254,9 @@ class KeyedHarness(Harness):
 
     @staticmethod
     def of(
-        function: Any, key_selector: Callable[[Any], Any] | KeySelector, **settings: Any
+        function: KeyedProcessFunction,
+        key_selector: Callable[[Any], Any] | KeySelector,
+        **settings: Any,
     ) -> KeyedHarness:
         """Return a harness for a KeyedProcessFunction. `settings` are the other arguments of `Harness`."""
         return KeyedHarness(

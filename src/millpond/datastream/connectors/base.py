@@ -66,7 +66,7 @@ class SplitEnumerator(ABC):
         the position."""
 
     @abstractmethod
-    def position(self) -> Any:
+    def position(self) -> object:
         """Return a picklable description of what has been handed out, for `restore`."""
 
     @abstractmethod
@@ -170,7 +170,7 @@ class SinkWriter(ABC, Generic[IN]):
         return False
 
     @abstractmethod
-    def prepare(self) -> Any:
+    def prepare(self) -> object:
         """Make what was written durable but not visible; return a small picklable message for `commit`.
 
         Nothing is written after this.

@@ -127,7 +127,7 @@ class _FunctionEnumerator(SplitEnumerator):
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._keeper = operator_state_of(self._function)
-        self._saved: Any = None  # the function's state at the last snapshot
+        self._saved: object = None  # the function's state at the last snapshot
         self._lists: SourceLists | None = None
         self._complete = -1  # the newest checkpoint that the function was told of
 

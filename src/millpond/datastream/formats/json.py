@@ -63,7 +63,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return list(map(self.deserialize, data))
         return list(map(self._read, data))
 
-    def _read(self, data: bytes) -> Any:
+    def _read(self, data: bytes) -> object:
         if _orjson is not None and not self._is_exact:
             return self._convert(_orjson.loads(data))
         return self._convert(_parse(data.decode(), Decimal if self._is_exact else None))

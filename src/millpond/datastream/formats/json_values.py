@@ -150,7 +150,7 @@ def _read_basic(type_info: BasicTypeInfo) -> Convert:
     return _or_none(_read_instant)
 
 
-def _number(value: Any, kind: Any) -> Any:
+def _number(value: Any, kind: Any) -> object:
     if value is None:
         return None
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from millpond.common.time import MIN_TIMESTAMP, Time
 from millpond.common.type_variables import W2, T, W
@@ -22,6 +22,9 @@ from millpond.datastream.window.triggers import (
 )
 from millpond.datastream.window.windows import CountWindow, GlobalWindow, TimeWindow
 from millpond.errors import ProgramError
+
+if TYPE_CHECKING:
+    from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -45,14 +48,14 @@ class WindowAssigner(ABC, Generic[T, W]):
         """Return the windows of an element. `timestamp` is its event time."""
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: StreamExecutionEnvironment) -> Trigger[Any, Any]:
         """Return the trigger to use unless the program sets another."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
         """Return True if windows depend on event time."""
 
-    def get_window_serializer(self) -> Any:
+    def get_window_serializer(self) -> object:
         """Return nothing. PyFlink's assigners need a serializer; here windows are pickled, and this is
         never called."""
 
@@ -193,11 +196,11 @@ class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
         return self._windows(context.get_current_processing_time())
 
 
-class SessionWindowTimeGapExtractor(ABC):
+class SessionWindowTimeGapExtractor(ABC, Generic[T]):
     """Decides how long the silence after an element must be to end its session."""
 
     @abstractmethod
-    def extract(self, element: Any) -> int:
+    def extract(self, element: T) -> int:
         """Return the gap after an element in milliseconds, above 0."""
 
 

@@ -24,13 +24,13 @@ class Evictor(ABC):
     stay."""
 
     def evict_before(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         """Return the elements that the window function is to see, and that stay in the window."""
         return elements
 
     def evict_after(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         """Return the elements that stay in the window after the function has seen them."""
         return elements

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import Any
 
 from millpond.errors import ProgramError, SetupError
@@ -23,7 +24,7 @@ _NOT_FOR_THE_CLIENT = {
 }
 
 
-def client_module(name: str = "") -> Any:
+def client_module(name: str = "") -> ModuleType:
     """Return confluent_kafka or a module of it; raise SetupError if it is not installed."""
     try:
         return importlib.import_module(f"confluent_kafka{name}")
