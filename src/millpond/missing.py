@@ -223,7 +223,7 @@ def module_getattr(module: str) -> Callable[[str], Any]:
     fitting = [prefix for prefix in MISSING_NAMES if f"{module}.".startswith(f"{prefix}.")]
     names = MISSING_NAMES[max(fitting, key=len)]
 
-    def getattr_(name: str) -> Any:
+    def getattr_(name: str) -> object:
         if name in names:
             raise MissingNameError(f"Millpond does not have {module}.{name}: {names[name]}.")
         raise AttributeError(f"module '{module}' has no attribute '{name}'")

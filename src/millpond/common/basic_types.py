@@ -15,7 +15,7 @@ from millpond.errors import TypeMismatchError
 class TypeInformation:
     """Base class of all types. Two types are equal if they describe the same values."""
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         """Return `value` in the form this type promises; raise TypeMismatchError if it does not fit."""
         return value
 
@@ -23,7 +23,7 @@ class TypeInformation:
         """Return the function to apply to each value, or None if every value fits unchanged."""
         return self.conform
 
-    def _mismatch(self, value: Any) -> TypeMismatchError:
+    def _mismatch(self, value: object) -> TypeMismatchError:
         text = repr(value)
         text = text if len(text) <= 120 else text[:117] + "..."
         return TypeMismatchError(
@@ -78,7 +78,7 @@ class BasicTypeInfo(TypeInformation):
         bits = _INTEGER_BITS.get(basic_type)
         self.limits = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits else None
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is None:
             return value
         if self.limits is not None:
@@ -100,7 +100,7 @@ class BasicTypeInfo(TypeInformation):
         if self.limits is not None:
             low, high = self.limits
 
-            def check_integer(value: Any) -> Any:
+            def check_integer(value: object) -> object:
                 return value if type(value) is int and low <= value <= high else conform(value)
 
             return check_integer
@@ -177,7 +177,7 @@ class _ClassTypeInfo(TypeInformation):
 
     python_class: type | tuple[type, ...] = object
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is not None and not isinstance(value, self.python_class):
             raise self._mismatch(value)
         return value
@@ -239,7 +239,7 @@ class ClassTypeInfo(TypeInformation):
     def __init__(self, python_class: type) -> None:
         self.python_class = python_class
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is not None and not isinstance(value, self.python_class):
             raise self._mismatch(value)
         return value

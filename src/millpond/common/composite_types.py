@@ -16,7 +16,7 @@ class _ElementsTypeInfo(TypeInformation):
         self.element_type = element_type
         self._element_check = self.element_type.check()
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: Any) -> object:
         if value is None or isinstance(value, (bytes, bytearray)):
             return value
         if not isinstance(value, (list, tuple)) and type(value).__name__ not in (
@@ -64,7 +64,7 @@ class MapTypeInfo(TypeInformation):
         self.key_type_info = key_type_info
         self.value_type_info = value_type_info
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is None:
             return value
         if not isinstance(value, dict):
@@ -108,7 +108,7 @@ class TupleTypeInfo(_FieldsTypeInfo):
     """The type of tuples, made by `Types.TUPLE`. Lists and rows with as many fields are turned into
     tuples."""
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is None:
             return value
         if not isinstance(value, (tuple, list, Row)):
@@ -145,7 +145,7 @@ class RowTypeInfo(_FieldsTypeInfo):
         """Return the position of a field, or -1 if there is no field with this name."""
         return self.field_names.index(field_name) if field_name in self.field_names else -1
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is None:
             return value
         if isinstance(value, dict):
@@ -175,7 +175,7 @@ class ExternalTypeInfo(TypeInformation):
     def __init__(self, type_info: TypeInformation) -> None:
         self._type_info = type_info
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         return self._type_info.conform(value)
 
     def __repr__(self) -> str:

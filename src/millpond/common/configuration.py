@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from millpond.errors import ProgramError
+
+Number = TypeVar("Number", int, float)
 
 
 class Configuration:
@@ -35,7 +37,7 @@ class Configuration:
 
     def get_integer(self, key: str, default_value: int) -> int:
         """Return the value of `key` as an int, or the default if it is not set."""
-        return int(self._number(key, default_value, int))
+        return self._number(key, default_value, int)
 
     def set_integer(self, key: str, value: int) -> Configuration:
         """Set `key` to an int."""
@@ -43,7 +45,7 @@ class Configuration:
 
     def get_float(self, key: str, default_value: float) -> float:
         """Return the value of `key` as a float, or the default if it is not set."""
-        return float(self._number(key, default_value, float))
+        return self._number(key, default_value, float)
 
     def set_float(self, key: str, value: float) -> Configuration:
         """Set `key` to a float or an int."""
@@ -104,7 +106,7 @@ class Configuration:
         """Remove a setting; return True if it was set."""
         return self._values.pop(key, None) is not None
 
-    def _set(self, key: str, value: Any, kind: type | tuple[type, ...]) -> Configuration:
+    def _set(self, key: str, value: object, kind: type | tuple[type, ...]) -> Configuration:
         if not isinstance(value, kind):
             kinds = kind if isinstance(kind, tuple) else (kind,)
             names = " or ".join(each.__name__ for each in kinds)
@@ -112,7 +114,7 @@ class Configuration:
         self._values[key] = value
         return self
 
-    def _number(self, key: str, default_value: Any, kind: Any) -> Any:
+    def _number(self, key: str, default_value: Number, kind: type[Number]) -> Number:
         value = self._values.get(key, default_value)
         try:
             return kind(value)

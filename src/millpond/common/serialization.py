@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic
 
+from millpond.common.type_variables import T
 from millpond.common.types import Row
 from millpond.missing import module_getattr
 
 
-class SerializationSchema(ABC):
+class SerializationSchema(ABC, Generic[T]):
     """Turns records into bytes, for a sink."""
 
     @abstractmethod
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: T) -> bytes:
         """Return the bytes of a record."""
 
-    def serialize_many(self, values: list[Any]) -> list[bytes]:
+    def serialize_many(self, values: list[T]) -> list[bytes]:
         """Return the bytes of each record, in order. Override it if many can be done faster at once."""
         return list(map(self.serialize, values))
 
 
-class DeserializationSchema(ABC):
+class DeserializationSchema(ABC, Generic[T]):
     """Turns bytes into records, for a source."""
 
     @abstractmethod
-    def deserialize(self, data: bytes) -> Any:
+    def deserialize(self, data: bytes) -> T | None:
         """Return the record in the bytes, or None to leave it out."""
 
-    def deserialize_many(self, data: list[bytes]) -> list[Any]:
+    def deserialize_many(self, data: list[bytes]) -> list[T | None]:
         """Return the record of each message, in order. Override it if many can be done faster at once."""
         return list(map(self.deserialize, data))
 
@@ -40,7 +41,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
     def __init__(self, charset: str = "UTF-8") -> None:
         self._charset = charset
 
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: object) -> bytes:
         return str(value).encode(self._charset)
 
     def deserialize(self, data: bytes) -> str:
@@ -106,7 +107,7 @@ class _SchemaEncoder(Encoder):
         super().__init__("UTF-8")
         self._schema = schema
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         return self.encode_all([value])
 
     def encode_all(self, values: list[Any]) -> bytes:
@@ -162,7 +163,7 @@ class RowDataBulkWriterFactory(BulkWriterFactory):
         return self._row_type
 
 
-def record_to_text(value: Any) -> str:
+def record_to_text(value: object) -> str:
     """Return a record as `print` and the string encoder show it: rows as `+I[a, b]`, anything else as its
     `str`."""
     if isinstance(value, Row):

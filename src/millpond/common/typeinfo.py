@@ -56,6 +56,7 @@ __all__ = [
     "TimestampTypeInfo",
     "TupleTypeInfo",
     "TypeInformation",
+    "TypeLike",
     "Types",
     "to_type_info",
 ]
@@ -187,7 +188,12 @@ class Types:
         return ListTypeInfo(to_type_info(element_type_info))
 
 
-_HINTS: dict[Any, Callable[[], TypeInformation]] = {
+TypeLike = object
+"""Declares a type: a TypeInformation, a Python type hint such as `tuple[str, int]`, or None for anything that
+can be pickled. Type hints have no type in common, so checkers accept any object; `to_type_info` refuses what
+is none of these."""
+
+_HINTS: dict[object, Callable[[], TypeInformation]] = {
     str: Types.STRING,
     bool: Types.BOOLEAN,
     int: Types.BIG_INT,
@@ -206,7 +212,7 @@ _HINTS: dict[Any, Callable[[], TypeInformation]] = {
 }
 
 
-def to_type_info(declared: Any) -> TypeInformation:
+def to_type_info(declared: TypeLike) -> TypeInformation:
     """Return `declared` itself if it is a `TypeInformation`, or the type that a Python type hint means.
 
     None means anything that can be pickled. Raise ProgramError for anything else.

@@ -34,7 +34,7 @@ class Row:
     _fields: list[str] | None
     _row_kind: RowKind
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         if args and kwargs:
             raise ValueError("A Row takes either positional or named values, not both.")
         set_slot = object.__setattr__
@@ -43,7 +43,7 @@ class Row:
         set_slot(self, "_row_kind", RowKind.INSERT)
 
     @staticmethod
-    def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+    def of_kind(row_kind: RowKind, *args: object, **kwargs: object) -> Row:
         """Return a new row of the given kind."""
         row = Row(*args, **kwargs)
         row.set_row_kind(row_kind)
@@ -106,14 +106,14 @@ class Row:
         except KeyError:
             raise AttributeError(name) from None
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in _SLOTS:
             raise AttributeError(
                 f"Set a field of a Row with row['{name}'] = value, not row.{name}."
             )
         object.__setattr__(self, name, value)
 
-    def __call__(self, *args: Any) -> Row:
+    def __call__(self, *args: object) -> Row:
         """Return a new row whose field names are this row's values."""
         if len(args) > len(self._values):
             raise ValueError(
@@ -121,7 +121,7 @@ class Row:
             )
         return _create_row(list(self._values), tuple(args), self._row_kind)
 
-    def __contains__(self, item: Any) -> bool:
+    def __contains__(self, item: object) -> bool:
         return item in (self._fields if self._fields is not None else self._values)
 
     def __iter__(self) -> Iterator[Any]:
@@ -180,7 +180,7 @@ def named_row(fields: list[str], values: list[Any]) -> Row:
     return row
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Row):
         return value.as_dict(True)
     if isinstance(value, list):

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 import numpy
 from numpy.typing import NDArray
 
 from millpond.common.time import MIN_TIMESTAMP, Duration
+from millpond.common.type_variables import T
 from millpond.errors import ProgramError, UnsupportedFeatureError
 
 
-class TimestampAssigner(ABC):
+class TimestampAssigner(ABC, Generic[T]):
     """Reads the event time of a record."""
 
     @abstractmethod
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: T, record_timestamp: int) -> int:
         """Return the record's event time in milliseconds since the epoch.
 
         `record_timestamp` is the timestamp from the source, or the smallest long if the source gave none.
@@ -40,14 +41,14 @@ class WatermarkOutput:
             self.watermark = timestamp
 
 
-class WatermarkGenerator(ABC):
+class WatermarkGenerator(ABC, Generic[T]):
     """Computes the watermark of one source partition.
 
     Its attributes are its state: they must be picklable, and are restored after a failure.
     """
 
     @abstractmethod
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, event: T, event_timestamp: int, output: WatermarkOutput) -> None:
         """Learn from a record. Called for every record; a punctuated generator emits here."""
 
     @abstractmethod
@@ -62,7 +63,7 @@ class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
         self.max_out_of_orderness_ms = max_out_of_orderness_ms
         self.watermark = MIN_TIMESTAMP
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
         watermark = event_timestamp - self.max_out_of_orderness_ms - 1
         if watermark > self.watermark:
             self.watermark = watermark
@@ -99,7 +100,7 @@ class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
 class NoWatermarksGenerator(WatermarkGenerator):
     """Never advances event time; only the end of a bounded input does."""
 
-    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+    def on_event(self, event: object, event_timestamp: int, output: WatermarkOutput) -> None:
         """Ignore the record."""
 
     def on_periodic_emit(self, output: WatermarkOutput) -> None:
@@ -110,7 +111,7 @@ class _FunctionAssigner(TimestampAssigner):
     def __init__(self, function: Callable[[Any, int], int]) -> None:
         self.function = function
 
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: object, record_timestamp: int) -> int:
         return self.function(value, record_timestamp)
 
 
@@ -249,7 +250,7 @@ class AssignerWithPeriodicWatermarksWrapper:
     """Wraps a Java object in PyFlink. Creating one raises UnsupportedFeatureError: there is no JVM class
     to wrap."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: object) -> None:
         raise UnsupportedFeatureError(
             "AssignerWithPeriodicWatermarksWrapper wraps a Java object. Write a "
             "WatermarkGenerator in Python and use WatermarkStrategy.for_generator."

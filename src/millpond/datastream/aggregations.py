@@ -49,7 +49,7 @@ class FieldAggregation(ReduceFunction):
             return self._with_field(value1, new if new < old else old)
         return self._with_field(value1, new if new > old else old)
 
-    def _field(self, value: Any) -> Any:
+    def _field(self, value: object) -> Any:
         if isinstance(value, (tuple, list, Row)):
             return value[self.position]  # type: ignore[index]
         if self.position != 0:
@@ -59,7 +59,7 @@ class FieldAggregation(ReduceFunction):
             )
         return value
 
-    def _with_field(self, value: Any, field: Any) -> Any:
+    def _with_field(self, value: object, field: object) -> Any:
         if isinstance(value, tuple):
             at = int(self.position)
             return (*value[:at], field, *value[at + 1 :])

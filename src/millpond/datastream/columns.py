@@ -13,7 +13,8 @@ import numpy
 import pyarrow
 from numpy.typing import ArrayLike, NDArray
 
-from millpond.common.basic_types import BasicType, BasicTypeInfo, TypeInformation
+from millpond.common.basic_types import BasicType, BasicTypeInfo
+from millpond.common.typeinfo import TypeLike
 from millpond.common.types import Row
 from millpond.common.watermark_strategy import TimestampAssigner
 from millpond.datastream.functions import Function, KeySelector
@@ -47,7 +48,7 @@ class FieldKeySelector(KeySelector):
             raise ProgramError("fields() needs the name or position of at least one field.")
         self.names = names
 
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: object) -> Any:
         if len(self.names) == 1:
             return _field(value, self.names[0])
         return tuple(_field(value, name) for name in self.names)
@@ -68,7 +69,7 @@ class TimestampField(TimestampAssigner):
     def __init__(self, name: str | int) -> None:
         self.name = name
 
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+    def extract_timestamp(self, value: object, record_timestamp: int) -> int:
         return _field(value, self.name)  # type: ignore[no-any-return]
 
 
@@ -82,9 +83,7 @@ class ColumnStateDescriptor(StateDescriptor):
 
     kind = StateKind.COLUMN
 
-    def __init__(
-        self, name: str, type_info: TypeInformation | Any, default: int | float | bool = 0
-    ) -> None:
+    def __init__(self, name: str, type_info: TypeLike, default: int | float | bool = 0) -> None:
         super().__init__(name, type_info)
         declared = self.type_info
         dtype = _DTYPES.get(declared.basic_type) if isinstance(declared, BasicTypeInfo) else None
@@ -181,7 +180,10 @@ class KeyedColumnFunction(Function):
 
         @abstractmethod
         def collect(
-            self, where: Numbers, values: list[Any] | Any, output_tag: OutputTag | None = None
+            self,
+            where: Numbers,
+            values: list[Any] | Numbers | pyarrow.RecordBatch,
+            output_tag: OutputTag | None = None,
         ) -> None:
             """Emit one value, from a list, an array or a record batch, for each event that `where` selects.
 

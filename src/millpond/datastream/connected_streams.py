@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.common.typeinfo import TypeLike, to_type_info
 from millpond.datastream.functions import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
@@ -49,7 +49,7 @@ class ConnectedStreams:
         self,
         key_selector1: Callable[[Any], Any] | KeySelector,
         key_selector2: Callable[[Any], Any] | KeySelector,
-        key_type: TypeInformation | Any = None,
+        key_type: TypeLike = None,
     ) -> ConnectedStreams:
         """Key both streams, so that records with equal keys meet in the same state."""
         return ConnectedStreams(
@@ -57,15 +57,13 @@ class ConnectedStreams:
             self.stream2._values().key_by(key_selector2, key_type),
         )
 
-    def map(self, func: CoMapFunction, output_type: TypeInformation | Any = None) -> DataStream:
+    def map(self, func: CoMapFunction, output_type: TypeLike = None) -> DataStream:
         """Apply `map1` to the records of the first stream and `map2` to those of the second."""
         if not isinstance(func, CoMapFunction):
             raise TypeError(f"map on connected streams takes a CoMapFunction, not {func!r}")
         return self._add(OperatorKind.CO_MAP, "Co-Map", func, output_type)
 
-    def flat_map(
-        self, func: CoFlatMapFunction, output_type: TypeInformation | Any = None
-    ) -> DataStream:
+    def flat_map(self, func: CoFlatMapFunction, output_type: TypeLike = None) -> DataStream:
         """Apply `flat_map1` to the records of the first stream and `flat_map2` to those of the second."""
         if not isinstance(func, CoFlatMapFunction):
             raise TypeError(
@@ -76,7 +74,7 @@ class ConnectedStreams:
     def process(
         self,
         func: CoProcessFunction | KeyedCoProcessFunction,
-        output_type: TypeInformation | Any = None,
+        output_type: TypeLike = None,
     ) -> DataStream:
         """Apply a process function with two inputs: a KeyedCoProcessFunction if the streams are keyed,
         else a CoProcessFunction."""
@@ -90,7 +88,9 @@ class ConnectedStreams:
             return self._add(OperatorKind.KEYED_CO_PROCESS, "KEYED CO-PROCESS", func, output_type)
         return self._add(OperatorKind.CO_PROCESS, "CO-PROCESS", func, output_type)
 
-    def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
+    def _add(
+        self, kind: OperatorKind, name: str, function: object, output_type: TypeLike
+    ) -> DataStream:
         return _two_inputs(self.stream1, self.stream2, kind, name, function, output_type)
 
 
@@ -147,7 +147,7 @@ class BroadcastConnectedStream:
         self,
         func: BroadcastProcessFunction[Any, Any, Any]
         | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
-        output_type: TypeInformation | Any = None,
+        output_type: TypeLike = None,
     ) -> DataStream:
         """Apply a KeyedBroadcastProcessFunction if the first stream is keyed, else a
         BroadcastProcessFunction."""
@@ -174,8 +174,8 @@ def _two_inputs(
     stream2: DataStream,
     kind: OperatorKind,
     name: str,
-    function: Any,
-    output_type: Any,
+    function: object,
+    output_type: TypeLike,
 ) -> DataStream:
     if stream1._environment is not stream2._environment:
         raise ProgramError("Only streams of the same environment can be connected.")

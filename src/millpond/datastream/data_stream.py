@@ -10,6 +10,7 @@ from millpond.common.typeinfo import (
     RowTypeInfo,
     TupleTypeInfo,
     TypeInformation,
+    TypeLike,
     to_type_info,
 )
 from millpond.common.watermark_strategy import WatermarkStrategy
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
     from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
-def _require(function: Any, kind: type[Function], method: str) -> None:
+def _require(function: object, kind: type[Function], method: str) -> None:
     if not isinstance(function, kind) and not callable(function):
         raise TypeError(
             f"{method} takes a {kind.__name__} or a function, not {type(function).__name__}."
@@ -191,7 +192,7 @@ class DataStream(Joinable, Queryable):
     # --- transformations -----------------------------------------------------------------------------
 
     def map(
-        self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | Any = None
+        self, func: Callable[[Any], Any] | MapFunction, output_type: TypeLike = None
     ) -> DataStream:
         """Turn each record into exactly one result, with a function or a MapFunction. A result of None is
         a record too."""
@@ -201,7 +202,7 @@ class DataStream(Joinable, Queryable):
     def flat_map(
         self,
         func: Callable[[Any], Any] | FlatMapFunction,
-        output_type: TypeInformation | Any = None,
+        output_type: TypeLike = None,
     ) -> DataStream:
         """Turn each record into any number of results: the function returns or yields them, or returns
         None for none."""
@@ -233,9 +234,7 @@ class DataStream(Joinable, Queryable):
             OperatorKind.MAP, "Projection", lambda v: tuple(v[i] for i in field_indexes), output
         )
 
-    def process(
-        self, func: ProcessFunction, output_type: TypeInformation | Any = None
-    ) -> DataStream:
+    def process(self, func: ProcessFunction, output_type: TypeLike = None) -> DataStream:
         """Apply a ProcessFunction, which knows timestamps and can emit to side outputs."""
         if not isinstance(func, ProcessFunction):
             raise TypeError(
@@ -256,7 +255,7 @@ class DataStream(Joinable, Queryable):
     def key_by(
         self,
         key_selector: Callable[[Any], Any] | KeySelector,
-        key_type: TypeInformation | Any = None,
+        key_type: TypeLike = None,
     ) -> KeyedStream:
         """Return the stream keyed by what the selector returns for each record.
 
@@ -364,7 +363,7 @@ class DataStream(Joinable, Queryable):
         return self._exchanged(ExchangeKind.CUSTOM, key_selector, partitioner)
 
     def _exchanged(
-        self, kind: ExchangeKind, key_selector: Any = None, partitioner: Any = None
+        self, kind: ExchangeKind, key_selector: object = None, partitioner: object = None
     ) -> DataStream:
         exchange = Exchange(kind, key_selector, partitioner, explicit=True)
         edges = [replace(edge, exchange=exchange) for edge in self._edges]
@@ -410,19 +409,21 @@ class DataStream(Joinable, Queryable):
 
     # --- building ------------------------------------------------------------------------------------
 
-    def _sink(self, name: str, kind: SinkKind, function: Any) -> Node:
+    def _sink(self, name: str, kind: SinkKind, function: object) -> Node:
         return self._environment._graph.add(
             OperatorKind.SINK, name, function=function, inputs=list(self._edges), sink_kind=kind
         )
 
-    def _add(self, kind: OperatorKind, name: str, function: Any, output_type: Any) -> DataStream:
+    def _add(
+        self, kind: OperatorKind, name: str, function: object, output_type: TypeLike
+    ) -> DataStream:
         return self._result_of(kind, name, function, list(self._edges), to_type_info(output_type))
 
     def _result_of(
         self,
         kind: OperatorKind,
         name: str,
-        function: Any,
+        function: object,
         inputs: list[Edge],
         output_type: TypeInformation,
     ) -> DataStream:
@@ -455,7 +456,7 @@ class KeyedStream(IntervalJoinable, KeyedQueryable, DataStream):
         return self._stream
 
     def process(  # type: ignore[override]
-        self, func: KeyedProcessFunction, output_type: TypeInformation | Any = None
+        self, func: KeyedProcessFunction, output_type: TypeLike = None
     ) -> DataStream:
         """Apply a KeyedProcessFunction, with keyed state and timers."""
         if not isinstance(func, KeyedProcessFunction):
@@ -465,7 +466,7 @@ class KeyedStream(IntervalJoinable, KeyedQueryable, DataStream):
         return self._add(OperatorKind.KEYED_PROCESS, "KEYED PROCESS", func, output_type)
 
     def process_columns(
-        self, func: KeyedColumnFunction, output_type: TypeInformation | Any = None
+        self, func: KeyedColumnFunction, output_type: TypeLike = None
     ) -> DataStream:
         """Apply a function that takes many records at once, as columns (millpond.datastream.columns).
         Beyond PyFlink."""
@@ -512,7 +513,7 @@ class KeyedStream(IntervalJoinable, KeyedQueryable, DataStream):
     def key_by(
         self,
         key_selector: Callable[[Any], Any] | KeySelector,
-        key_type: TypeInformation | Any = None,
+        key_type: TypeLike = None,
     ) -> KeyedStream:
         return self._stream.key_by(key_selector, key_type)
 
@@ -559,7 +560,7 @@ class KeyedStream(IntervalJoinable, KeyedQueryable, DataStream):
         return self._stream.project(*field_indexes)
 
     def _exchanged(
-        self, kind: ExchangeKind, key_selector: Any = None, partitioner: Any = None
+        self, kind: ExchangeKind, key_selector: object = None, partitioner: object = None
     ) -> DataStream:
         raise ProgramError(
             f"A keyed stream is partitioned by its key, so {kind.name.lower()} is not possible on it. "

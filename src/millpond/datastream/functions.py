@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
+from millpond.common.type_variables import ACC, IN, IN1, IN2, KEY, OUT, W2, T, W
+from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -30,13 +32,9 @@ from millpond.missing import module_getattr
 if TYPE_CHECKING:
     from millpond.datastream.columns import ColumnState, ColumnStateDescriptor
 
-IN = TypeVar("IN")
-IN1 = TypeVar("IN1")
-IN2 = TypeVar("IN2")
-OUT = TypeVar("OUT")
-KEY = TypeVar("KEY")
-W = TypeVar("W")
-W2 = TypeVar("W2")
+
+# What a process function returns or yields: results, and (tag, value) for side outputs.
+Results = Iterable[OUT | tuple[OutputTag, object]] | None
 
 
 class KeyedStateStore(ABC):
@@ -125,102 +123,102 @@ class Function(ABC):
         """Release what `open` acquired."""
 
 
-class MapFunction(Function):
+class MapFunction(Function, Generic[IN, OUT]):
     """Turns each record into one result, for `DataStream.map`."""
 
     @abstractmethod
-    def map(self, value: Any) -> Any:
+    def map(self, value: IN) -> OUT:
         """Return the result for a record."""
 
 
-class CoMapFunction(Function):
+class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
     """Turns each record of two connected streams into at most one result."""
 
     @abstractmethod
-    def map1(self, value: Any) -> Any:
+    def map1(self, value: IN1) -> OUT | None:
         """Return the result for a record of the first stream; None emits nothing."""
 
     @abstractmethod
-    def map2(self, value: Any) -> Any:
+    def map2(self, value: IN2) -> OUT | None:
         """Return the result for a record of the second stream; None emits nothing."""
 
 
-class FlatMapFunction(Function):
+class FlatMapFunction(Function, Generic[IN, OUT]):
     """Turns each record into any number of results, for `DataStream.flat_map`."""
 
     @abstractmethod
-    def flat_map(self, value: Any) -> Iterable[Any] | None:
+    def flat_map(self, value: IN) -> Iterable[OUT] | None:
         """Return or yield the results for a record; None means none."""
 
 
-class CoFlatMapFunction(Function):
+class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
     """Turns each record of two connected streams into any number of results."""
 
     @abstractmethod
-    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+    def flat_map1(self, value: IN1) -> Iterable[OUT] | None:
         """Return or yield the results for a record of the first stream; None means none."""
 
     @abstractmethod
-    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+    def flat_map2(self, value: IN2) -> Iterable[OUT] | None:
         """Return or yield the results for a record of the second stream; None means none."""
 
 
-class ReduceFunction(Function):
+class ReduceFunction(Function, Generic[T]):
     """Combines two values of a type into one of the same type."""
 
     @abstractmethod
-    def reduce(self, value1: Any, value2: Any) -> Any:
+    def reduce(self, value1: T, value2: T) -> T:
         """Return the combination of two values; `value1` is the earlier one, or the result so far."""
 
 
-class AggregateFunction(Function):
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
     """Collects values in an accumulator, from which it computes a result."""
 
     @abstractmethod
-    def create_accumulator(self) -> Any:
+    def create_accumulator(self) -> ACC:
         """Return a new, empty accumulator."""
 
     @abstractmethod
-    def add(self, value: Any, accumulator: Any) -> Any:
+    def add(self, value: IN, accumulator: ACC) -> ACC:
         """Return the accumulator with a value added; it may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any:
+    def get_result(self, accumulator: ACC) -> OUT:
         """Return the result that the accumulator stands for."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
         """Return an accumulator with the values of both. Session and sliding windows need it."""
 
 
-class KeySelector(Function):
+class KeySelector(Function, Generic[IN, KEY]):
     """Computes the key of a record, for `key_by`."""
 
     @abstractmethod
-    def get_key(self, value: Any) -> Any:
+    def get_key(self, value: IN) -> KEY:
         """Return the key: a hashable value that is always the same for the same record."""
 
 
 class NullByteKeySelector(KeySelector):
     """Puts all records under one key."""
 
-    def get_key(self, value: Any) -> int:
+    def get_key(self, value: object) -> int:
         return 0
 
 
-class FilterFunction(Function):
+class FilterFunction(Function, Generic[IN]):
     """Decides which records to keep, for `DataStream.filter`."""
 
     @abstractmethod
-    def filter(self, value: Any) -> bool:
+    def filter(self, value: IN) -> bool:
         """Return True to keep the record."""
 
 
-class Partitioner(Function):
+class Partitioner(Function, Generic[KEY]):
     """Chooses the subtask for a key, for `DataStream.partition_custom`."""
 
     @abstractmethod
-    def partition(self, key: Any, num_partitions: int) -> int:
+    def partition(self, key: KEY, num_partitions: int) -> int:
         """Return the number of the subtask, from 0 to num_partitions - 1."""
 
 
@@ -249,7 +247,7 @@ class _OnTimerContext(_KeyedContext):
         """Return whether the timer fired in event time or in processing time."""
 
 
-class ProcessFunction(Function):
+class ProcessFunction(Function, Generic[IN, OUT]):
     """Turns a record into any number of results, to any output, for `DataStream.process`.
 
     `yield value` emits to the main output, `yield tag, value` to the side output of an OutputTag.
@@ -259,11 +257,11 @@ class ProcessFunction(Function):
         """The current record, on a stream without a key."""
 
     @abstractmethod
-    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Results[OUT]:
         """Return or yield the results for a record; None means none."""
 
 
-class KeyedProcessFunction(Function):
+class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
     """A process function with keyed state and timers.
 
     `yield value` emits to the main output, `yield tag, value` to the side output of an OutputTag.
@@ -276,14 +274,10 @@ class KeyedProcessFunction(Function):
         """The timer that has fired and its key."""
 
     @abstractmethod
-    def process_element(
-        self, value: Any, ctx: KeyedProcessFunction.Context
-    ) -> Iterable[Any] | None:
+    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Results[OUT]:
         """Return or yield the results for a record; None means none."""
 
-    def on_timer(
-        self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext
-    ) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Results[OUT]:
         """Return or yield the results for a timer that has fired.
 
         The timer is already removed, so the same time can be registered again. Unlike in PyFlink, the
@@ -293,22 +287,22 @@ class KeyedProcessFunction(Function):
         return None
 
 
-class CoProcessFunction(Function):
+class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
     """A process function with two inputs, on streams without a key."""
 
     class Context(_RecordContext):
         """The current record, on streams without a key."""
 
     @abstractmethod
-    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element1(self, value: IN1, ctx: CoProcessFunction.Context) -> Results[OUT]:
         """Return or yield the results for a record of the first stream; None means none."""
 
     @abstractmethod
-    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+    def process_element2(self, value: IN2, ctx: CoProcessFunction.Context) -> Results[OUT]:
         """Return or yield the results for a record of the second stream; None means none."""
 
 
-class KeyedCoProcessFunction(Function):
+class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     """A process function with two inputs, keyed state and timers; both inputs share them."""
 
     class Context(_KeyedContext):
@@ -318,20 +312,14 @@ class KeyedCoProcessFunction(Function):
         """The timer that has fired and its key."""
 
     @abstractmethod
-    def process_element1(
-        self, value: Any, ctx: KeyedCoProcessFunction.Context
-    ) -> Iterable[Any] | None:
+    def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Results[OUT]:
         """Return or yield the results for a record of the first stream; None means none."""
 
     @abstractmethod
-    def process_element2(
-        self, value: Any, ctx: KeyedCoProcessFunction.Context
-    ) -> Iterable[Any] | None:
+    def process_element2(self, value: IN2, ctx: KeyedCoProcessFunction.Context) -> Results[OUT]:
         """Return or yield the results for a record of the second stream; None means none."""
 
-    def on_timer(
-        self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext
-    ) -> Iterable[Any] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Results[OUT]:
         """Return or yield the results for a timer that has fired, as in KeyedProcessFunction."""
         return None
 
@@ -378,14 +366,14 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, O
 
     @abstractmethod
     def process_element(
-        self, value: Any, ctx: BaseBroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[Any] | None:
+        self, value: IN1, ctx: BaseBroadcastProcessFunction.ReadOnlyContext
+    ) -> Results[OUT]:
         """Return or yield the results for a record of the stream that is not broadcast; None means none."""
 
     @abstractmethod
     def process_broadcast_element(
-        self, value: Any, ctx: BaseBroadcastProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: IN2, ctx: BaseBroadcastProcessFunction.Context
+    ) -> Results[OUT]:
         """Return or yield the results for a broadcast record; None means none.
 
         It must do the same in every subtask: all of them get the same records in the same order.
@@ -425,14 +413,14 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
     @abstractmethod
     def process_element(
-        self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
-    ) -> Iterable[Any] | None:
+        self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Results[OUT]:
         """Return or yield the results for a record of the keyed stream; None means none."""
 
     @abstractmethod
     def process_broadcast_element(
-        self, value: Any, ctx: KeyedBroadcastProcessFunction.Context
-    ) -> Iterable[Any] | None:
+        self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Results[OUT]:
         """Return or yield the results for a broadcast record; None means none.
 
         There is no current key: reach keyed state with `ctx.apply_to_keyed_state`. It is called once per key
@@ -441,7 +429,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
     def on_timer(
         self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
-    ) -> Iterable[Any] | None:
+    ) -> Results[OUT]:
         """Return or yield the results for a timer that has fired, as in KeyedProcessFunction."""
         return None
 
@@ -486,11 +474,11 @@ class SourceContext(ABC):
     """Takes the records of a running SourceFunction."""
 
     @abstractmethod
-    def collect(self, value: Any) -> None:
+    def collect(self, value: object) -> None:
         """Emit a record. Block while the job is behind (flow control)."""
 
     @abstractmethod
-    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+    def collect_with_timestamp(self, value: object, timestamp: int) -> None:
         """Emit a record with its event time, in milliseconds. Block while the job is behind."""
 
     @abstractmethod
@@ -550,14 +538,14 @@ class SinkContext(ABC):
         """
 
 
-class SinkFunction(Function):
+class SinkFunction(Function, Generic[IN]):
     """A sink written in Python, for `DataStream.add_sink`. It writes at least once.
 
     After a failure the records of the last epoch may come again, with the same `context.epoch()`.
     """
 
     @abstractmethod
-    def invoke(self, value: Any, context: SinkContext) -> None:
+    def invoke(self, value: IN, context: SinkContext) -> None:
         """Write a record."""
 
 
@@ -565,7 +553,7 @@ class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
     """Computes results from all elements of a window."""
 
     @abstractmethod
-    def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+    def apply(self, key: KEY, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
         """Return or yield the results for the window of a key. It may be called again for the same window,
         if the trigger fires again."""
 
@@ -574,7 +562,7 @@ class AllWindowFunction(Function, Generic[IN, OUT, W]):
     """Computes results from all elements of a window over a stream without a key."""
 
     @abstractmethod
-    def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
+    def apply(self, window: W, inputs: Iterable[IN]) -> Iterable[OUT]:
         """Return or yield the results for the window. It may be called again for the same window, if the
         trigger fires again."""
 
@@ -587,7 +575,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
         """The window that fires, the clocks, and state."""
 
         @abstractmethod
-        def window(self) -> Any:
+        def window(self) -> W2:
             """Return the window."""
 
         @abstractmethod
@@ -608,12 +596,12 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
 
     @abstractmethod
     def process(
-        self, key: Any, context: ProcessWindowFunction.Context[Any], elements: Iterable[Any]
-    ) -> Iterable[Any]:
+        self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
+    ) -> Iterable[OUT]:
         """Return or yield the results for the window of a key. It may be called again for the same window,
         if the trigger fires again."""
 
-    def clear(self, context: ProcessWindowFunction.Context[Any]) -> None:
+    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
         """Clean up. Called when the window is removed."""
 
 
@@ -624,7 +612,7 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
         """The window that fires, and state."""
 
         @abstractmethod
-        def window(self) -> Any:
+        def window(self) -> W2:
             """Return the window."""
 
         @abstractmethod
@@ -637,12 +625,12 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
 
     @abstractmethod
     def process(
-        self, context: ProcessAllWindowFunction.Context[Any], elements: Iterable[Any]
-    ) -> Iterable[Any]:
+        self, context: ProcessAllWindowFunction.Context[W], elements: Iterable[IN]
+    ) -> Iterable[OUT]:
         """Return or yield the results for the window. It may be called again for the same window, if the
         trigger fires again."""
 
-    def clear(self, context: ProcessAllWindowFunction.Context[Any]) -> None:
+    def clear(self, context: ProcessAllWindowFunction.Context[W]) -> None:
         """Clean up. Called when the window is removed."""
 
 

@@ -8,15 +8,17 @@ orders.key_by(...).interval_join(payments.key_by(...)).between(...).process(Proc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic
 
 from millpond.common.time import MIN_TIMESTAMP, Duration, Time
-from millpond.common.typeinfo import TypeInformation, Types
+from millpond.common.type_variables import IN1, IN2, OUT
+from millpond.common.typeinfo import TypeLike, Types
 from millpond.datastream.functions import (
     Function,
     KeyedCoProcessFunction,
     KeySelector,
+    Results,
     RuntimeContext,
     WindowFunction,
 )
@@ -28,27 +30,28 @@ from millpond.errors import ProgramError
 
 if TYPE_CHECKING:
     from millpond.datastream.data_stream import DataStream, KeyedStream
+    from millpond.datastream.windowed_stream import WindowedStream
 
 Select = Callable[[Any], Any] | KeySelector
 
 
-class JoinFunction(Function):
+class JoinFunction(Function, Generic[IN1, IN2, OUT]):
     """Joins the pairs of a window, one at a time."""
 
     @abstractmethod
-    def join(self, first: Any, second: Any) -> Any:
+    def join(self, first: IN1, second: IN2) -> OUT | None:
         """Return the result for a pair; None for no result."""
 
 
-class CoGroupFunction(Function):
+class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
     """Gets all elements of both streams for a key and window at once; one side may be empty."""
 
     @abstractmethod
-    def co_group(self, first: Iterable[Any], second: Iterable[Any]) -> Iterable[Any]:
+    def co_group(self, first: Iterable[IN1], second: Iterable[IN2]) -> Iterable[OUT]:
         """Return or yield the results for the elements of both sides."""
 
 
-class ProcessJoinFunction(Function):
+class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
     """Gets each pair whose timestamps lie within the interval."""
 
     class Context(ABC):
@@ -68,8 +71,8 @@ class ProcessJoinFunction(Function):
 
     @abstractmethod
     def process_element(
-        self, left: Any, right: Any, ctx: ProcessJoinFunction.Context
-    ) -> Iterable[Any] | None:
+        self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context
+    ) -> Results[OUT]:
         """Return or yield the results for a pair; None means none."""
 
 
@@ -122,7 +125,7 @@ class CoGroupedStreams(_Joined):
 class _WindowedJoin:
     """A join whose keys and windows are set."""
 
-    def __init__(self, windows: Any, takes: type) -> None:
+    def __init__(self, windows: WindowedStream, takes: type) -> None:
         self._windows = windows
         self._takes = takes
 
@@ -141,7 +144,7 @@ class _WindowedJoin:
         self._windows.allowed_lateness(time_ms)
         return self
 
-    def apply(self, function: Any, output_type: TypeInformation | Any = None) -> DataStream:
+    def apply(self, function: Any, output_type: TypeLike = None) -> DataStream:
         """Join with a JoinFunction or CoGroupFunction; a join also takes a plain function of two elements."""
         if self._takes is CoGroupFunction and not isinstance(function, CoGroupFunction):
             raise TypeError(f"apply takes a CoGroupFunction, not {type(function).__name__}")
@@ -176,7 +179,7 @@ class _TaggedKey(KeySelector):
             if isinstance(selector, KeySelector):
                 selector.close()
 
-    def get_key(self, value: tuple[int, Any]) -> Any:
+    def get_key(self, value: tuple[int, Any]) -> object:
         return self._get_key[value[0]](value[1])
 
 
@@ -257,7 +260,7 @@ class IntervalJoin:
         return self
 
     def process(
-        self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | Any = None
+        self, process_join_function: ProcessJoinFunction, output_type: TypeLike = None
     ) -> DataStream:
         """Apply the function to each pair. Raise ProgramError unless `between` was called."""
         if not isinstance(process_join_function, ProcessJoinFunction):
@@ -299,13 +302,24 @@ class _JoinByInterval(KeyedCoProcessFunction):
     def close(self) -> None:
         self._function.close()
 
-    def process_element1(self, value: Any, ctx: Any) -> Any:
+    def process_element1(
+        self, value: Any, ctx: KeyedCoProcessFunction.Context
+    ) -> Iterator[tuple[object, int]]:
         return self._join(0, value, ctx, self._lower, self._upper)
 
-    def process_element2(self, value: Any, ctx: Any) -> Any:
+    def process_element2(
+        self, value: Any, ctx: KeyedCoProcessFunction.Context
+    ) -> Iterator[tuple[object, int]]:
         return self._join(1, value, ctx, -self._upper, -self._lower)
 
-    def _join(self, side: int, value: Any, ctx: Any, lower: int, upper: int) -> Any:
+    def _join(
+        self,
+        side: int,
+        value: object,
+        ctx: KeyedCoProcessFunction.Context,
+        lower: int,
+        upper: int,
+    ) -> Iterator[tuple[object, int]]:
         timestamp = ctx.timestamp()
         if timestamp is None:
             raise ProgramError(
@@ -328,8 +342,8 @@ class _JoinByInterval(KeyedCoProcessFunction):
         ctx.timer_service().register_event_time_timer(timestamp + max(upper, 0))
 
     def _pair(
-        self, side: int, value: Any, timestamp: int, other: Any, other_timestamp: int
-    ) -> Iterable[Any]:
+        self, side: int, value: object, timestamp: int, other: object, other_timestamp: int
+    ) -> Iterator[tuple[object, int]]:
         context = self._context
         left, right = (value, other) if side == 0 else (other, value)
         context.left, context.right = (
@@ -338,7 +352,7 @@ class _JoinByInterval(KeyedCoProcessFunction):
         for result in self._function.process_element(left, right, context) or ():
             yield result, max(timestamp, other_timestamp)
 
-    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> None:
         """Remove the elements whose last possible partner would have this time."""
         self._sides[0].remove(timestamp - max(self._upper, 0))
         self._sides[1].remove(timestamp - max(-self._lower, 0))

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from millpond.common.typeinfo import Types
-from millpond.datastream.state import ListState, ListStateDescriptor, MapStateDescriptor
+from millpond.datastream.state import (
+    BroadcastState,
+    ListState,
+    ListStateDescriptor,
+    MapStateDescriptor,
+)
 from millpond.errors import UnsupportedFeatureError
 
 
@@ -29,7 +34,7 @@ class OperatorStateStore(ABC):
         It is restored from a savepoint, or after a failure.
         """
 
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         """Raise UnsupportedFeatureError: use `stream.broadcast(descriptor)` and `connect`."""
         raise UnsupportedFeatureError(
             "Millpond does not have OperatorStateStore.get_broadcast_state: use "
@@ -107,13 +112,13 @@ class _AsLists(CheckpointedFunction):
         self._list.update(list(self._function.snapshot_state(checkpoint_id, time_ms) or ()))
 
 
-def keeps_operator_state(function: Any) -> bool:
+def keeps_operator_state(function: object) -> bool:
     """Return True if a function, or the function inside an operation such as `BroadcastOperation`, keeps
     operator state."""
     return operator_state_of(function) is not None
 
 
-def operator_state_of(function: Any) -> CheckpointedFunction | None:
+def operator_state_of(function: object) -> CheckpointedFunction | None:
     """Return the function that keeps operator state, as a CheckpointedFunction; None if none does."""
     for candidate in (function, getattr(function, "function", None)):
         if isinstance(candidate, CheckpointedFunction):
@@ -132,7 +137,7 @@ class SourceLists(Protocol):
     def snapshot(self, epoch: int, time_ms: int) -> None:
         """Call the function's `snapshot_state`."""
 
-    def content(self) -> Any:
+    def content(self) -> object:
         """Return what the lists hold, in a form that can be stored and opened again."""
 
 

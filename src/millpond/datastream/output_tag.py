@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.common.typeinfo import TypeLike, to_type_info
 from millpond.errors import ProgramError
 
 
@@ -14,7 +12,7 @@ class OutputTag:
     `DataStream.get_side_output(tag)` reads it. Tags with the same id are equal.
     """
 
-    def __init__(self, tag_id: str, type_info: TypeInformation | Any = None) -> None:
+    def __init__(self, tag_id: str, type_info: TypeLike = None) -> None:
         if not tag_id:
             raise ProgramError("An OutputTag needs a name that is not empty.")
         self.tag_id = tag_id

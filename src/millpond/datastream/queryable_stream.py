@@ -37,7 +37,7 @@ class QueryableSink(KeyedProcessFunction):
         state: Any = runtime_context.get_state(descriptor)  # of any kind
         self._keep = state.update if self._descriptor.kind is StateKind.VALUE else state.add
 
-    def process_element(self, value: Any, ctx: Any) -> None:
+    def process_element(self, value: object, ctx: object) -> None:
         self._keep(value)
 
 

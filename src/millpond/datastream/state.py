@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.common.typeinfo import TypeLike, to_type_info
 from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.errors import ProgramError, UnsupportedFeatureError
 from millpond.missing import module_getattr
@@ -229,7 +229,7 @@ class StateDescriptor(ABC):
 
     kind: StateKind
 
-    def __init__(self, name: str, type_info: TypeInformation | Any) -> None:
+    def __init__(self, name: str, type_info: TypeLike) -> None:
         if not isinstance(name, str) or not name:
             raise ProgramError(f"The name of a state must be a non-empty string, not {name!r}.")
         self.name = name
@@ -305,7 +305,7 @@ class ValueStateDescriptor(StateDescriptor):
 
     kind = StateKind.VALUE
 
-    def __init__(self, name: str, value_type_info: TypeInformation | Any) -> None:
+    def __init__(self, name: str, value_type_info: TypeLike) -> None:
         super().__init__(name, value_type_info)
 
 
@@ -314,7 +314,7 @@ class ListStateDescriptor(StateDescriptor):
 
     kind = StateKind.LIST
 
-    def __init__(self, name: str, elem_type_info: TypeInformation | Any) -> None:
+    def __init__(self, name: str, elem_type_info: TypeLike) -> None:
         super().__init__(name, elem_type_info)
 
 
@@ -326,8 +326,8 @@ class MapStateDescriptor(StateDescriptor):
     def __init__(
         self,
         name: str,
-        key_type_info: TypeInformation | Any,
-        value_type_info: TypeInformation | Any,
+        key_type_info: TypeLike,
+        value_type_info: TypeLike,
     ) -> None:
         super().__init__(name, value_type_info)
         self.key_type_info = to_type_info(key_type_info)
@@ -342,7 +342,7 @@ class ReducingStateDescriptor(StateDescriptor):
         self,
         name: str,
         reduce_function: ReduceFunction | Callable[[Any, Any], Any],
-        type_info: TypeInformation | Any,
+        type_info: TypeLike,
     ) -> None:
         super().__init__(name, type_info)
         self._reduce_function = reduce_function
@@ -361,7 +361,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         self,
         name: str,
         agg_function: AggregateFunction,
-        state_type_info: TypeInformation | Any,
+        state_type_info: TypeLike,
     ) -> None:
         super().__init__(name, state_type_info)
         self._agg_function = agg_function

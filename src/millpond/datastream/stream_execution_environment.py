@@ -11,7 +11,7 @@ from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.common.execution_config import ExecutionConfig
 from millpond.common.job import JobClient, JobExecutionResult
-from millpond.common.typeinfo import TypeInformation, Types, to_type_info
+from millpond.common.typeinfo import TypeInformation, TypeLike, Types, to_type_info
 from millpond.common.watermark_strategy import WatermarkStrategy
 from millpond.datastream.checkpoint_config import CheckpointConfig
 from millpond.datastream.checkpointing_mode import CheckpointingMode
@@ -160,9 +160,7 @@ class StreamExecutionEnvironment(MissingMethods):
 
     # --- sources -------------------------------------------------------------------------------------
 
-    def from_collection(
-        self, collection: Iterable[Any], type_info: TypeInformation | Any = None
-    ) -> DataStream:
+    def from_collection(self, collection: Iterable[Any], type_info: TypeLike = None) -> DataStream:
         """Return a stream of the elements of a collection, in order.
 
         If the job is restarted in a new process, the program must give the same elements again.
@@ -179,7 +177,7 @@ class StreamExecutionEnvironment(MissingMethods):
         source: Source,
         watermark_strategy: WatermarkStrategy,
         source_name: str,
-        type_info: TypeInformation | Any = None,
+        type_info: TypeLike = None,
     ) -> DataStream:
         """Return a stream of a source's records, with event time by the watermark strategy."""
         if not isinstance(source, Source):
@@ -193,7 +191,7 @@ class StreamExecutionEnvironment(MissingMethods):
         self,
         source_func: SourceFunction,
         source_name: str = "Custom Source",
-        type_info: TypeInformation | Any = None,
+        type_info: TypeLike = None,
     ) -> DataStream:
         """Return a stream of what a SourceFunction emits."""
         if not isinstance(source_func, SourceFunction):
@@ -231,7 +229,7 @@ class StreamExecutionEnvironment(MissingMethods):
         source = SocketSource(hostname, port, delimiter, max_retry)
         return self._source(source, "Socket Stream", Types.STRING())
 
-    def _source(self, source: Source, name: str, type_info: Any) -> DataStream:
+    def _source(self, source: Source, name: str, type_info: TypeLike) -> DataStream:
         declared = to_type_info(type_info)
         node = self._graph.add(OperatorKind.SOURCE, name, function=source, output_type=declared)
         return DataStream(self, [Edge(node.id, Exchange())], declared)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from millpond.common.typeinfo import TypeInformation, to_type_info
+from millpond.common.typeinfo import TypeInformation, TypeLike, to_type_info
 from millpond.datastream.aggregations import Aggregation, FieldAggregation
 from millpond.datastream.functions import (
     AggregateFunction,
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from millpond.datastream.data_stream import DataStream, KeyedStream
     from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
 
+UserWindowFunction = (
+    WindowFunction[Any, Any, Any, Any]
+    | AllWindowFunction[Any, Any, Any]
+    | ProcessWindowFunction[Any, Any, Any, Any]
+    | ProcessAllWindowFunction[Any, Any, Any]
+)
+
 
 class _WithoutState:
     """The runtime context of a function that combines elements. It has no state: there is no telling when
@@ -41,7 +48,7 @@ class _WithoutState:
     def __init__(self, context: RuntimeContext) -> None:
         self._context = context
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name.endswith("_state"):
             raise ProgramError(
                 "The reduce or aggregate function of a window has no state: keep what it needs in the "
@@ -169,8 +176,8 @@ class WindowedStream:
     def reduce(
         self,
         reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
-        window_function: Any = None,
-        output_type: TypeInformation | Any = None,
+        window_function: UserWindowFunction | None = None,
+        output_type: TypeLike = None,
     ) -> DataStream:
         """Combine the elements of each window by a function or ReduceFunction as they come, keeping one value
         per window.
@@ -186,9 +193,9 @@ class WindowedStream:
     def aggregate(
         self,
         aggregate_function: AggregateFunction,
-        window_function: Any = None,
-        accumulator_type: TypeInformation | Any = None,
-        output_type: TypeInformation | Any = None,
+        window_function: UserWindowFunction | None = None,
+        accumulator_type: TypeLike = None,
+        output_type: TypeLike = None,
     ) -> DataStream:
         """Combine the elements of each window by an AggregateFunction as they come, keeping one accumulator
         per window.
@@ -204,14 +211,16 @@ class WindowedStream:
             "Window(aggregate)", aggregate_function, window_function, accumulator_type, output_type
         )
 
-    def apply(self, window_function: Any, output_type: TypeInformation | Any = None) -> DataStream:
+    def apply(
+        self, window_function: UserWindowFunction, output_type: TypeLike = None
+    ) -> DataStream:
         """Apply a WindowFunction (AllWindowFunction after `window_all`) to all elements of each window
         that fires."""
         self._require(window_function, self._apply_kind, "apply")
         return self._add("Window(apply)", None, window_function, self.get_input_type(), output_type)
 
     def process(
-        self, process_window_function: Any, output_type: TypeInformation | Any = None
+        self, process_window_function: UserWindowFunction, output_type: TypeLike = None
     ) -> DataStream:
         """Apply a ProcessWindowFunction (ProcessAllWindowFunction after `window_all`) to each window that
         fires."""
@@ -244,7 +253,12 @@ class WindowedStream:
         return self.reduce(FieldAggregation(Aggregation.MAX_BY, position_to_max_by))
 
     def _add(
-        self, name: str, combine: Any, function: Any, content_type: Any, output_type: Any
+        self,
+        name: str,
+        combine: object,
+        function: object,
+        content_type: TypeLike,
+        output_type: TypeLike,
     ) -> DataStream:
         if function is not None and not isinstance(
             function, (self._apply_kind, self._process_kind)
@@ -267,7 +281,7 @@ class WindowedStream:
         return self._keyed_stream._add(OperatorKind.WINDOW, name, operation, output_type)
 
     @staticmethod
-    def _require(function: Any, kind: type, method: str) -> None:
+    def _require(function: object, kind: type, method: str) -> None:
         if not isinstance(function, kind):
             raise TypeError(
                 f"{method} on windows takes a {kind.__name__}, not {type(function).__name__}"
@@ -281,7 +295,12 @@ class AllWindowedStream(WindowedStream):
     _process_kind = ProcessAllWindowFunction
 
     def _add(
-        self, name: str, combine: Any, function: Any, content_type: Any, output_type: Any
+        self,
+        name: str,
+        combine: object,
+        function: object,
+        content_type: TypeLike,
+        output_type: TypeLike,
     ) -> DataStream:
         windowed = super()._add(name, combine, function, content_type, output_type)
         return windowed.force_non_parallel()
@@ -294,7 +313,7 @@ class _CombineAtTheEnd:
         self.combine = combine
         self.function = function
 
-    def combined(self, elements: list[Any]) -> Any:
+    def combined(self, elements: list[Any]) -> object:
         combine = self.combine
         if isinstance(combine, AggregateFunction):
             accumulator = combine.create_accumulator()

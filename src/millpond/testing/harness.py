@@ -16,7 +16,7 @@ from millpond.core import codec
 from millpond.core.bundle import PHASE_RECORD, Bundle
 from millpond.core.key_groups import key_group_of, key_group_range, subtask_of
 from millpond.datastream.data_stream import DataStream
-from millpond.datastream.functions import KeySelector
+from millpond.datastream.functions import KeyedProcessFunction, KeySelector
 from millpond.datastream.output_tag import OutputTag
 from millpond.datastream.stream_graph import ExchangeKind
 from millpond.driver.planning import plan_job
@@ -96,7 +96,7 @@ class Harness:
 
     # --- driving ---------------------------------------------------------------------------------
 
-    def process_element(self, value: Any, timestamp: int | None = None, input: int = 0) -> None:  # noqa: A002
+    def process_element(self, value: object, timestamp: int | None = None, input: int = 0) -> None:  # noqa: A002
         """Give the operator a record and take its output. `input` is the number of the stream, from 0.
 
         In a KeyedHarness, raises ValueError if the key belongs to another subtask.
@@ -205,10 +205,10 @@ class Harness:
     def _new_state(self, key_group: int) -> KeyGroupState:
         return KeyGroupState(key_group, self._backend.backend.key_group(0, key_group))
 
-    def _key(self, value: Any, input_index: int) -> Any:
+    def _key(self, value: object, input_index: int) -> object:
         return None
 
-    def _key_group(self, key: Any) -> int:
+    def _key_group(self, key: object) -> int:
         return 0
 
     def _own_key_groups(self) -> Iterable[int]:
@@ -254,21 +254,23 @@ class KeyedHarness(Harness):
 
     @staticmethod
     def of(
-        function: Any, key_selector: Callable[[Any], Any] | KeySelector, **settings: Any
+        function: KeyedProcessFunction,
+        key_selector: Callable[[Any], Any] | KeySelector,
+        **settings: Any,
     ) -> KeyedHarness:
         """Return a harness for a KeyedProcessFunction. `settings` are the other arguments of `Harness`."""
         return KeyedHarness(
             lambda stream: stream.key_by(key_selector).process(function), **settings
         )
 
-    def _key(self, value: Any, input_index: int) -> Any:
+    def _key(self, value: object, input_index: int) -> object:
         selector = self._selectors[input_index]
         return selector.get_key(value) if isinstance(selector, KeySelector) else selector(value)
 
     def _own_key_groups(self) -> Iterable[int]:
         return key_group_range(self._subtask, self._parallelism, self._max_parallelism)
 
-    def _key_group(self, key: Any) -> int:
+    def _key_group(self, key: object) -> int:
         key_group = key_group_of(key, self._max_parallelism)
         owner = subtask_of(key_group, self._parallelism, self._max_parallelism)
         if owner != self._subtask:

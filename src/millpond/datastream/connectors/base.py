@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
+from millpond.common.type_variables import IN
 from millpond.datastream.functions import RuntimeContext, SinkContext
 from millpond.datastream.operator_state import OpenSourceLists
 
@@ -65,7 +66,7 @@ class SplitEnumerator(ABC):
         the position."""
 
     @abstractmethod
-    def position(self) -> Any:
+    def position(self) -> object:
         """Return a picklable description of what has been handed out, for `restore`."""
 
     @abstractmethod
@@ -152,16 +153,16 @@ class Epoch(NamedTuple):
     sink_uid: str
 
 
-class SinkWriter(ABC):
+class SinkWriter(ABC, Generic[IN]):
     """Writes the records of one subtask in one epoch."""
 
     takes_columns = False  # True: `write_many` may get an Arrow record batch instead of a list
 
     @abstractmethod
-    def write(self, value: Any, context: SinkContext) -> None:
+    def write(self, value: IN, context: SinkContext) -> None:
         """Write a record."""
 
-    def write_many(self, values: list[Any]) -> bool:
+    def write_many(self, values: list[IN]) -> bool:
         """Write all values and return True, if that is faster and needs no context.
 
         Otherwise write nothing and return False: then `write` is called for each.
@@ -169,7 +170,7 @@ class SinkWriter(ABC):
         return False
 
     @abstractmethod
-    def prepare(self) -> Any:
+    def prepare(self) -> object:
         """Make what was written durable but not visible; return a small picklable message for `commit`.
 
         Nothing is written after this.

@@ -54,7 +54,7 @@ class _CheckpointLock(AbstractContextManager["_CheckpointLock"]):
         self._holds += 1
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._holds -= 1
         self._changed.release()
 
@@ -88,10 +88,10 @@ class _Context(SourceContext):
         self._skip = skip
         self._available = available
 
-    def collect(self, value: Any) -> None:
+    def collect(self, value: object) -> None:
         self._put(value, None)
 
-    def collect_with_timestamp(self, value: Any, timestamp: int) -> None:
+    def collect_with_timestamp(self, value: object, timestamp: int) -> None:
         self._put(value, timestamp)
 
     def is_cancelled(self) -> bool:
@@ -100,7 +100,7 @@ class _Context(SourceContext):
     def get_checkpoint_lock(self) -> AbstractContextManager[Any]:
         return self.lock
 
-    def _put(self, value: Any, timestamp: int | None) -> None:
+    def _put(self, value: object, timestamp: int | None) -> None:
         if self._skip > 0:
             self._skip -= 1
             return
@@ -127,7 +127,7 @@ class _FunctionEnumerator(SplitEnumerator):
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._keeper = operator_state_of(self._function)
-        self._saved: Any = None  # the function's state at the last snapshot
+        self._saved: object = None  # the function's state at the last snapshot
         self._lists: SourceLists | None = None
         self._complete = -1  # the newest checkpoint that the function was told of
 
@@ -201,7 +201,7 @@ class _FunctionEnumerator(SplitEnumerator):
     def _failed(self, method: str, problem: BaseException) -> JobExecutionError:
         return JobExecutionError(f"{type(self._function).__name__}.{method} failed: {problem!r}")
 
-    def position(self) -> Any:
+    def position(self) -> object:
         """Return how many records were handed out, with the lists of a function that keeps state."""
         if self._keeper is None:
             return self._given_out

@@ -68,7 +68,7 @@ class _InTurn(SplitEnumerator):
         super().__init__()
         self._positions: list[Any] = []
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)
         if name in ("available", "stops_at_end", "checkpoint", "open_lists"):
             for enumerator in self._all:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 import time
+from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -270,7 +271,7 @@ def _conninfo(url: str) -> str:
     return url.removeprefix("jdbc:")
 
 
-def _psycopg() -> Any:
+def _psycopg() -> ModuleType:
     try:
         return importlib.import_module("psycopg")
     except ImportError:

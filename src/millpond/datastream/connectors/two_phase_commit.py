@@ -7,13 +7,14 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Generic
 
+from millpond.common.type_variables import IN, TXN
 from millpond.datastream.connectors.base import Epoch, SinkWriter, TwoPhaseSink
 from millpond.datastream.functions import SinkContext
 
 
-class TwoPhaseCommitSink(TwoPhaseSink):
+class TwoPhaseCommitSink(TwoPhaseSink, Generic[IN, TXN]):
     """A sink with a transaction, named by an id, for each epoch and each subtask that has records.
 
     On a worker: `begin_transaction`, `invoke` for every record, `pre_commit`. On the driver, when the epoch
@@ -22,15 +23,15 @@ class TwoPhaseCommitSink(TwoPhaseSink):
     """
 
     @abstractmethod
-    def begin_transaction(self, transaction_id: str) -> Any:
+    def begin_transaction(self, transaction_id: str) -> TXN:
         """Begin a transaction on a worker; return what `invoke` and `pre_commit` are to get."""
 
     @abstractmethod
-    def invoke(self, transaction: Any, value: Any, context: SinkContext) -> None:
+    def invoke(self, transaction: TXN, value: IN, context: SinkContext) -> None:
         """Write a record in the transaction."""
 
     @abstractmethod
-    def pre_commit(self, transaction: Any) -> None:
+    def pre_commit(self, transaction: TXN) -> None:
         """Make the transaction durable, so that any process can commit it by its id at any time."""
 
     @abstractmethod
@@ -74,8 +75,8 @@ def _prefix(epoch: Epoch) -> str:
     return f"{epoch.job_id}-{sink}-"
 
 
-class _TransactionWriter(SinkWriter):
-    def __init__(self, sink: TwoPhaseCommitSink, transaction_id: str) -> None:
+class _TransactionWriter(SinkWriter[IN]):
+    def __init__(self, sink: TwoPhaseCommitSink[IN], transaction_id: str) -> None:
         self._sink = sink
         self._id = transaction_id
         try:
@@ -85,7 +86,7 @@ class _TransactionWriter(SinkWriter):
                 sink.abort_transaction(transaction_id)
             raise
 
-    def write(self, value: Any, context: SinkContext) -> None:
+    def write(self, value: IN, context: SinkContext) -> None:
         self._sink.invoke(self._transaction, value, context)
 
     def prepare(self) -> str:

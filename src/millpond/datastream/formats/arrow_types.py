@@ -67,7 +67,7 @@ _UTC = datetime.timezone.utc  # noqa: UP017 (datetime is the module here)
 class RowColumns:
     """Converts rows of a type, `Types.ROW_NAMED` or a `pyarrow.Schema`, to Arrow columns and back."""
 
-    def __init__(self, row_type: Any) -> None:
+    def __init__(self, row_type: object) -> None:
         if isinstance(row_type, pyarrow.Schema):
             self.schema = row_type
             self._to, self._back = {}, {}
@@ -181,7 +181,7 @@ def _from_arrow(type_info: TypeInformation) -> Convert | None:
         parts = [_from_arrow(field_type) or _same for field_type in type_info.types]
         is_row = isinstance(type_info, RowTypeInfo)
 
-        def read(value: dict[str, Any]) -> Any:
+        def read(value: dict[str, Any]) -> object:
             fields = [convert(value[name]) for name, convert in zip(names, parts, strict=True)]
             return named_row(names, fields) if is_row else tuple(fields)
 
@@ -203,7 +203,7 @@ def _from_arrow(type_info: TypeInformation) -> Convert | None:
     return None
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> object:
     return value
 
 

@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from millpond.common.basic_types import TypeInformation
@@ -58,7 +59,7 @@ class GenericRecordAvroTypeInfo(TypeInformation):
         self.schema = schema
         self.state_schema, self._check = read_avro(schema.parsed)
 
-    def conform(self, value: Any) -> Any:
+    def conform(self, value: object) -> object:
         if value is None:
             return None
         try:
@@ -123,7 +124,7 @@ class AvroRowSerializationSchema(SerializationSchema):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (None, str(self._schema))
 
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: object) -> bytes:
         """Return the bytes of a record; raise ValueError if it does not fit the schema."""
         file = io.BytesIO()
         try:
@@ -167,7 +168,7 @@ def _given_schema(record_class: str | None, avro_schema_string: str | None) -> A
     return AvroSchema(avro_schema_string)
 
 
-def _fastavro(module: str) -> Any:
+def _fastavro(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"fastavro.{module}")
     except ImportError:

@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 from millpond.common.serialization import BulkWriter, BulkWriterFactory
@@ -68,9 +69,9 @@ class _AvroWriter(BulkWriter):
         self._writer.flush()
 
 
-def _read() -> Any:
+def _read() -> ModuleType:
     return importlib.import_module("fastavro")
 
 
-def _write() -> Any:
+def _write() -> ModuleType:
     return importlib.import_module("fastavro.write")

@@ -11,22 +11,22 @@ from millpond.datastream.formats.fields import fields_of
 Convert = Callable[[Any], Any]
 
 
-def rows_from_avro(parsed: Any) -> Convert:
+def rows_from_avro(parsed: object) -> Convert:
     """Return the conversion to rows, for a schema that fastavro has parsed."""
     return _Maker(_read_record).convert(parsed)
 
 
-def rows_to_avro(parsed: Any) -> Convert:
+def rows_to_avro(parsed: object) -> Convert:
     """Return the conversion from rows, for a schema that fastavro has parsed."""
     return _Maker(_write_record).convert(parsed)
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: object) -> object:
     return value
 
 
 def _read_record(names: list[str], parts: list[Convert]) -> Convert:
-    def read(value: Any) -> Any:
+    def read(value: object) -> object:
         # In a union, the value may be of another type.
         if not isinstance(value, dict):
             return value
@@ -38,7 +38,7 @@ def _read_record(names: list[str], parts: list[Convert]) -> Convert:
 
 
 def _write_record(names: list[str], parts: list[Convert]) -> Convert:
-    def write(value: Any) -> Any:
+    def write(value: Any) -> object:
         if not isinstance(value, (Row, list, tuple, dict)):
             return value
         given = zip(names, parts, fields_of(value, names), strict=True)

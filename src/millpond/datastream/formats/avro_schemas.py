@@ -32,7 +32,7 @@ def read_avro(parsed: dict[str, Any]) -> AvroType:
     return _Reader(parsed["name"]).type_of(parsed, "")
 
 
-def map_schema(key: Any, value: Any) -> Any:
+def map_schema(key: object, value: object) -> Any:
     """Return the schema of a map: an array of entries."""
     entry = {
         "type": "record",
@@ -48,7 +48,7 @@ def default_of(field: dict[str, Any]) -> Any:
     return _from_json(field.get("default"), field["type"])
 
 
-def _from_json(value: Any, schema: Any) -> Any:
+def _from_json(value: Any, schema: Any) -> object:
     if value is None or isinstance(schema, str):
         return value.encode("latin-1") if schema == "bytes" and isinstance(value, str) else value
     if schema["type"] == "fixed":
@@ -67,12 +67,12 @@ def _from_json(value: Any, schema: Any) -> Any:
     return value
 
 
-def _wrong(value: Any, where: str, expected: str) -> Unfit:
+def _wrong(value: object, where: str, expected: str) -> Unfit:
     return Unfit(f"{where or 'it'} is {value!r}, expected {expected}")
 
 
 def _check_of(kinds: tuple[type, ...], expected: str) -> Check:
-    def check(value: Any, where: str) -> Any:
+    def check(value: object, where: str) -> object:
         if type(value) in kinds:
             return value
         raise _wrong(value, where, expected)
@@ -83,7 +83,7 @@ def _check_of(kinds: tuple[type, ...], expected: str) -> Check:
 def _check_integer(bits: int) -> Check:
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
 
-    def check(value: Any, where: str) -> Any:
+    def check(value: object, where: str) -> object:
         if type(value) is int and low <= value <= high:
             return value
         raise _wrong(value, where, f"an integer of {bits} bits")
@@ -91,7 +91,7 @@ def _check_integer(bits: int) -> Check:
     return check
 
 
-def _check_float(value: Any, where: str) -> Any:
+def _check_float(value: Any, where: str) -> object:
     if type(value) in (float, int):
         return float(value)
     raise _wrong(value, where, "a number")
@@ -138,7 +138,7 @@ class _Reader:
 
     @staticmethod
     def _array(items: AvroType) -> AvroType:
-        def check(value: Any, where: str) -> Any:
+        def check(value: object, where: str) -> object:
             if not isinstance(value, (list, tuple)):
                 raise _wrong(value, where, "a list")
             return [items.check(item, f"{where}[{n}]") for n, item in enumerate(value)]
@@ -147,7 +147,7 @@ class _Reader:
 
     @staticmethod
     def _map(values: AvroType) -> AvroType:
-        def check(value: Any, where: str) -> Any:
+        def check(value: object, where: str) -> object:
             if not isinstance(value, dict) or set(map(type, value)) - {str}:
                 raise _wrong(value, where, "a dictionary whose keys are text")
             return {key: values.check(item, f"{where}[{key!r}]") for key, item in value.items()}
@@ -158,7 +158,7 @@ class _Reader:
     def _enum(avro: dict[str, Any]) -> AvroType:
         symbols = frozenset(avro["symbols"])
 
-        def check(value: Any, where: str) -> Any:
+        def check(value: object, where: str) -> object:
             if value not in symbols:
                 raise _wrong(value, where, f"one of {', '.join(avro['symbols'])}")
             return value
@@ -168,7 +168,7 @@ class _Reader:
 
     @staticmethod
     def _fixed(avro: dict[str, Any]) -> AvroType:
-        def check(value: Any, where: str) -> Any:
+        def check(value: object, where: str) -> object:
             if type(value) is not bytes or len(value) != avro["size"]:
                 raise _wrong(value, where, f"{avro['size']} bytes")
             return value
@@ -193,7 +193,7 @@ class _Reader:
             raise self._unsupported(path, "a record without fields")
         defaults = {field["name"]: default_of(field) for field in fields if "default" in field}
 
-        def check(value: Any, where: str) -> Any:
+        def check(value: object, where: str) -> object:
             if not isinstance(value, dict):
                 raise _wrong(value, where, "a dictionary")
             if not checks.keys() >= value.keys():

@@ -120,13 +120,13 @@ class CsvSchemaBuilder(MissingMethods):
             raise ProgramError("A CSV schema needs at least one column.")
         return CsvSchema(dict(self._columns), dict(self._settings))
 
-    def _add(self, name: str, arrow_type: Any) -> CsvSchemaBuilder:
+    def _add(self, name: str, arrow_type: object) -> CsvSchemaBuilder:
         if name in self._columns:
             raise ProgramError(f"The CSV schema already has a column '{name}'.")
         self._columns[name] = arrow_type
         return self
 
-    def _set(self, name: str, value: Any) -> CsvSchemaBuilder:
+    def _set(self, name: str, value: object) -> CsvSchemaBuilder:
         self._settings[name] = value
         return self
 
@@ -226,7 +226,7 @@ class _CsvWriter(BulkWriter):
         pass
 
 
-def _declared(column: Any) -> TypeInformation:
+def _declared(column: object) -> TypeInformation:
     if pyarrow.types.is_boolean(column):
         return Types.BOOLEAN()
     if pyarrow.types.is_string(column):

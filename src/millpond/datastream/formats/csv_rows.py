@@ -57,7 +57,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
                 pass  # reading one by one finds the line that is wrong
         return list(map(self.deserialize, data))
 
-    def _row(self, fields: list[str]) -> Any:
+    def _row(self, fields: list[str]) -> object:
         if len(fields) != len(self._parts):
             raise ValueError(f"it has {len(fields)} fields instead of {len(self._parts)}")
         return named_row(
@@ -108,7 +108,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             """Return the schema."""
             return CsvRowDeserializationSchema(self._type_info, dict(self._settings))
 
-        def _set(self, name: str, value: Any) -> CsvRowDeserializationSchema.Builder:
+        def _set(self, name: str, value: object) -> CsvRowDeserializationSchema.Builder:
             self._settings[name] = value
             return self
 
@@ -125,7 +125,7 @@ class CsvRowSerializationSchema(SerializationSchema):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._type_info, self._settings)
 
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: object) -> bytes:
         return self.serialize_many([value])[0]
 
     def serialize_many(self, values: list[Any]) -> list[bytes]:
@@ -182,7 +182,7 @@ class CsvRowSerializationSchema(SerializationSchema):
             """Return the schema."""
             return CsvRowSerializationSchema(self._type_info, dict(self._settings))
 
-        def _set(self, name: str, value: Any) -> CsvRowSerializationSchema.Builder:
+        def _set(self, name: str, value: object) -> CsvRowSerializationSchema.Builder:
             self._settings[name] = value
             return self
 

@@ -9,7 +9,7 @@ from millpond.common.types import Row
 from millpond.errors import ProgramError
 
 
-def fields_of(value: Any, names: list[str]) -> list[Any]:
+def fields_of(value: object, names: list[str]) -> list[Any]:
     """Return the fields in the order of `names`: by name if the record has these names, else by position.
 
     Raise ValueError if the value is not a record, or has another number of fields.
@@ -28,7 +28,7 @@ def fields_of(value: Any, names: list[str]) -> list[Any]:
     return list(value)
 
 
-def row_type(type_info: Any, who: str) -> RowTypeInfo:
+def row_type(type_info: object, who: str) -> RowTypeInfo:
     """Return `type_info` if it is a row type; raise ProgramError, naming `who` needs it, if not."""
     if not isinstance(type_info, RowTypeInfo):
         raise ProgramError(f"{who} needs Types.ROW or Types.ROW_NAMED, not {type_info}.")

@@ -63,7 +63,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             return list(map(self.deserialize, data))
         return list(map(self._read, data))
 
-    def _read(self, data: bytes) -> Any:
+    def _read(self, data: bytes) -> object:
         if _orjson is not None and not self._is_exact:
             return self._convert(_orjson.loads(data))
         return self._convert(_parse(data.decode(), Decimal if self._is_exact else None))
@@ -120,7 +120,7 @@ class JsonRowSerializationSchema(SerializationSchema):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._type_info,)
 
-    def serialize(self, value: Any) -> bytes:
+    def serialize(self, value: object) -> bytes:
         return _dump(self._convert(value))
 
     class Builder:
@@ -141,7 +141,7 @@ class JsonRowSerializationSchema(SerializationSchema):
             return JsonRowSerializationSchema(self._type_info)
 
 
-def _dump(value: Any) -> bytes:
+def _dump(value: object) -> bytes:
     if _orjson is not None:
         try:
             return _orjson.dumps(value, default=_exact)  # type: ignore[no-any-return]
@@ -160,7 +160,7 @@ def _dump(value: Any) -> bytes:
     return text.encode()
 
 
-def _parse(text: str, parse_float: Any) -> Any:
+def _parse(text: str, parse_float: Any) -> object:
     parsed = json.loads(text, parse_float=parse_float)
     if "\\ud" in text or "\\uD" in text:
         json.dumps(
@@ -169,13 +169,13 @@ def _parse(text: str, parse_float: Any) -> Any:
     return parsed
 
 
-def _exact(value: Any) -> Any:
+def _exact(value: object) -> object:
     if isinstance(value, Decimal) and value.is_finite():
         return _orjson.Fragment(format(value, "f"))
     raise TypeError(f"{value!r} cannot be written as JSON")
 
 
-def _keep(value: Any, numbers: list[str]) -> str:
+def _keep(value: object, numbers: list[str]) -> str:
     if isinstance(value, Decimal) and value.is_finite():
         numbers.append(format(value, "f"))
         return f"{_MARK}{len(numbers) - 1}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from millpond.common.basic_types import TypeInformation
 from millpond.common.typeinfo import Types
@@ -21,7 +20,7 @@ def type_of_json_schema(text: str) -> TypeInformation:
     return _type_of(schema, schema, "it")
 
 
-def _type_of(schema: Any, root: Any, where: str) -> TypeInformation:
+def _type_of(schema: object, root: object, where: str) -> TypeInformation:
     if not isinstance(schema, dict):
         raise ProgramError(f"The JSON schema is not valid: {where} is {schema!r}.")
     if "$ref" in schema:
@@ -48,7 +47,7 @@ def _type_of(schema: Any, root: Any, where: str) -> TypeInformation:
     return simple[kind]()
 
 
-def _find(reference: str, root: Any) -> Any:
+def _find(reference: str, root: object) -> object:
     target = root
     for name in reference.removeprefix("#/").split("/"):
         if not isinstance(target, dict) or name not in target:

@@ -89,7 +89,7 @@ def from_json(type_info: TypeInformation, fail_on_missing: bool) -> Convert:
 
 
 def _or_none(convert: Convert) -> Convert:
-    def read(value: Any) -> Any:
+    def read(value: object) -> object:
         if value is None:
             return None
         try:
@@ -100,7 +100,7 @@ def _or_none(convert: Convert) -> Convert:
     return read
 
 
-def _expected(value: Any, kind: type) -> Any:
+def _expected(value: object, kind: type) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"{value!r} is not a {'list' if kind is list else 'JSON object'}")
     return value
@@ -112,7 +112,7 @@ def _read_row(type_info: RowTypeInfo, fail_on_missing: bool) -> Convert:
         (name, from_json(field_type, fail_on_missing)) for name, field_type in _named(type_info)
     ]
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Any:
         if value is None:
             return None
         given = _expected(value, dict)
@@ -150,7 +150,7 @@ def _read_basic(type_info: BasicTypeInfo) -> Convert:
     return _or_none(_read_instant)
 
 
-def _number(value: Any, kind: Any) -> Any:
+def _number(value: Any, kind: Any) -> object:
     if value is None:
         return None
     try:
@@ -166,7 +166,7 @@ def _number(value: Any, kind: Any) -> Any:
         raise ValueError(f"{value!r} is not a number") from None
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> object:
     if value is None:
         return None
     if isinstance(value, Decimal):
@@ -174,7 +174,7 @@ def _text(value: Any) -> Any:
     return json.dumps(value, default=str)
 
 
-def _boolean(value: Any) -> Any:
+def _boolean(value: object) -> object:
     if value is None:
         return None
     if value in ("true", "false", 0, 1):
@@ -221,7 +221,7 @@ def to_json(type_info: TypeInformation) -> Convert:
     return _as_it_is
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: object) -> object:
     return value
 
 
@@ -231,7 +231,7 @@ def _write_row(type_info: RowTypeInfo) -> Convert:
     if all(part is _as_it_is for part in parts):
         return _or_none(lambda value: dict(zip(names, fields_of(value, names), strict=True)))
 
-    def write(value: Any) -> Any:
+    def write(value: Any) -> object:
         if value is None:
             return None
         given = zip(names, parts, fields_of(value, names), strict=True)

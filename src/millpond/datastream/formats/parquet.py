@@ -64,7 +64,7 @@ class _ParquetFormat(BulkFormat):
                         yield batch.slice(start)
                     start = max(0, start - len(batch))
 
-    def _to_records(self, columns: pyarrow.RecordBatch) -> Any:
+    def _to_records(self, columns: pyarrow.RecordBatch) -> object:
         return columns
 
     def _columns_in(self, file: parquet.ParquetFile) -> list[str]:
@@ -90,7 +90,7 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
 
     def __init__(
         self,
-        row_type: Any,
+        row_type: object,
         hadoop_config: Configuration | None = None,
         batch_size: int = 2048,
         is_utc_timestamp: bool = False,
@@ -102,12 +102,12 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
         self._rows = RowColumns(row_type)
         super().__init__(self._rows.schema, is_case_sensitive)
 
-    def _to_records(self, columns: pyarrow.RecordBatch) -> Any:
+    def _to_records(self, columns: pyarrow.RecordBatch) -> object:
         return self._rows.records_of(columns)
 
 
 class _AvroParquetFormat(_ParquetFormat):
-    def _to_records(self, columns: pyarrow.RecordBatch) -> Any:
+    def _to_records(self, columns: pyarrow.RecordBatch) -> object:
         return columns.to_pylist(maps_as_pydicts="strict")
 
 
@@ -137,7 +137,7 @@ class _ParquetWriter(BulkWriter):
         self._kept: list[pyarrow.RecordBatch] = []
         self._kept_bytes = 0
 
-    def add_elements(self, values: Any) -> None:
+    def add_elements(self, values: object) -> None:
         columns = self._to_columns(values)
         self._kept.append(columns)
         self._kept_bytes += columns.nbytes
@@ -165,11 +165,11 @@ class _ParquetWriter(BulkWriter):
 class _ParquetFactory(RowDataBulkWriterFactory):
     can_join = True
 
-    def __init__(self, row_type: Any, schema: pyarrow.Schema) -> None:
+    def __init__(self, row_type: object, schema: pyarrow.Schema) -> None:
         super().__init__(row_type)
         self._schema = schema
 
-    def _columns_of(self, values: Any) -> pyarrow.RecordBatch:
+    def _columns_of(self, values: object) -> pyarrow.RecordBatch:
         return pyarrow.RecordBatch.from_pylist(values, self._schema)
 
     def create(self, file: BinaryIO) -> BulkWriter:
@@ -188,11 +188,11 @@ class _ParquetFactory(RowDataBulkWriterFactory):
 class _RowFactory(_ParquetFactory):
     takes_columns = True
 
-    def __init__(self, row_type: Any) -> None:
+    def __init__(self, row_type: object) -> None:
         self._rows = RowColumns(row_type)
         super().__init__(row_type, self._rows.schema)
 
-    def _columns_of(self, values: Any) -> pyarrow.RecordBatch:
+    def _columns_of(self, values: object) -> pyarrow.RecordBatch:
         return self._rows.columns_of(values)
 
 
@@ -201,7 +201,7 @@ class ParquetBulkWriters:
 
     @staticmethod
     def for_row_type(
-        row_type: Any, hadoop_config: Configuration | None = None, utc_timestamp: bool = False
+        row_type: object, hadoop_config: Configuration | None = None, utc_timestamp: bool = False
     ) -> BulkWriterFactory:
         """Return a factory of writers for rows. `utc_timestamp` has no effect: timestamps are always UTC."""
         _refuse_hadoop(hadoop_config)

@@ -16,7 +16,7 @@ _OPEN_FILES = 16
 Begin = Callable[[int], Iterator[Any]]  # first record -> lists or Arrow record batches
 
 
-def read_range(path: str, form: Any, begin: Begin, start: int, end: int) -> Iterator[Any]:
+def read_range(path: str, form: object, begin: Begin, start: int, end: int) -> Iterator[Any]:
     """Yield the records from `start` to `end` - 1, in lists or Arrow record batches.
 
     `begin` starts decoding at a record; `form` distinguishes readers of the same file in different forms.
@@ -59,7 +59,7 @@ class _Reader:
 _readers: OrderedDict[tuple[str, Any], _Reader] = OrderedDict()
 
 
-def _reader_of(path: str, form: Any, begin: Begin) -> _Reader:
+def _reader_of(path: str, form: object, begin: Begin) -> _Reader:
     """Return the reader of a file; only those used last are kept open."""
     reader = _readers.pop((path, form), None)
     if reader is None or not reader.is_current():

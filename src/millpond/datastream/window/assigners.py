@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from millpond.common.time import MIN_TIMESTAMP, Time
+from millpond.common.type_variables import W2, T, W
 from millpond.common.typeinfo import Types
 from millpond.datastream.functions import RuntimeContext
 from millpond.datastream.state import ValueStateDescriptor
@@ -19,11 +20,11 @@ from millpond.datastream.window.triggers import (
     Trigger,
     millis,
 )
-from millpond.datastream.window.windows import CountWindow, GlobalWindow, TimeWindow, Window
+from millpond.datastream.window.windows import CountWindow, GlobalWindow, TimeWindow
 from millpond.errors import ProgramError
 
-T = TypeVar("T")
-W = TypeVar("W")
+if TYPE_CHECKING:
+    from millpond.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -42,19 +43,19 @@ class WindowAssigner(ABC, Generic[T, W]):
 
     @abstractmethod
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
-    ) -> Collection[Window]:
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[W]:
         """Return the windows of an element. `timestamp` is its event time."""
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: StreamExecutionEnvironment) -> Trigger[Any, Any]:
         """Return the trigger to use unless the program sets another."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
         """Return True if windows depend on event time."""
 
-    def get_window_serializer(self) -> Any:
+    def get_window_serializer(self) -> object:
         """Return nothing. PyFlink's assigners need a serializer; here windows are pickled, and this is
         never called."""
 
@@ -62,16 +63,16 @@ class WindowAssigner(ABC, Generic[T, W]):
 class MergingWindowAssigner(WindowAssigner[T, W]):
     """Assigns windows that are merged when they overlap, such as sessions."""
 
-    class MergeCallback(ABC):
+    class MergeCallback(ABC, Generic[W2]):
         """Takes the decisions of `merge_windows`."""
 
         @abstractmethod
-        def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
             """Replace the windows `to_be_merged` by `merge_result`."""
 
     @abstractmethod
     def merge_windows(
-        self, windows: Iterable[Any], callback: MergingWindowAssigner.MergeCallback
+        self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]
     ) -> None:
         """Tell the callback which of the windows are to be merged, and into which window."""
 
@@ -87,7 +88,7 @@ def event_time(timestamp: int | None) -> int:
 
 
 class _EventTime(WindowAssigner[Any, Any]):
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return EventTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -95,7 +96,7 @@ class _EventTime(WindowAssigner[Any, Any]):
 
 
 class _ProcessingTime(WindowAssigner[Any, Any]):
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return ProcessingTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -128,7 +129,7 @@ class TumblingEventTimeWindows(_Tumbling, _EventTime):
         return TumblingEventTimeWindows(_size(size), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(event_time(timestamp))
 
@@ -142,7 +143,7 @@ class TumblingProcessingTimeWindows(_Tumbling, _ProcessingTime):
         return TumblingProcessingTimeWindows(_size(size), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(context.get_current_processing_time())
 
@@ -176,7 +177,7 @@ class SlidingEventTimeWindows(_Sliding, _EventTime):
         return SlidingEventTimeWindows(_size(size), _size(slide), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._windows(event_time(timestamp))
 
@@ -190,16 +191,16 @@ class SlidingProcessingTimeWindows(_Sliding, _ProcessingTime):
         return SlidingProcessingTimeWindows(_size(size), _size(slide), _offset(offset))
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._windows(context.get_current_processing_time())
 
 
-class SessionWindowTimeGapExtractor(ABC):
+class SessionWindowTimeGapExtractor(ABC, Generic[T]):
     """Decides how long the silence after an element must be to end its session."""
 
     @abstractmethod
-    def extract(self, element: Any) -> int:
+    def extract(self, element: T) -> int:
         """Return the gap after an element in milliseconds, above 0."""
 
 
@@ -229,7 +230,7 @@ class _DynamicGap(_Sessions):
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
-    def _window(self, element: Any, start: int) -> list[TimeWindow]:
+    def _window(self, element: object, start: int) -> list[TimeWindow]:
         gap = self._extract(element)
         if not isinstance(gap, int) or gap <= 0:
             raise ProgramError(f"The gap of a session must be more than 0 ms, not {gap!r}.")
@@ -253,7 +254,7 @@ class EventTimeSessionWindows(_FixedGap, _EventTime):
         return DynamicEventTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         start = event_time(timestamp)
         return [TimeWindow(start, start + self.session_gap)]
@@ -276,7 +277,7 @@ class ProcessingTimeSessionWindows(_FixedGap, _ProcessingTime):
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         start = context.get_current_processing_time()
         return [TimeWindow(start, start + self.session_gap)]
@@ -293,7 +294,7 @@ class DynamicEventTimeSessionWindows(_DynamicGap, _EventTime):
         return DynamicEventTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(element, event_time(timestamp))
 
@@ -309,7 +310,7 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap, _ProcessingTime):
         return DynamicProcessingTimeSessionWindows(extractor)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[TimeWindow]:
         return self._window(element, context.get_current_processing_time())
 
@@ -323,11 +324,11 @@ class GlobalWindows(WindowAssigner[Any, Any]):
         return GlobalWindows()
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[GlobalWindow]:
         return [GlobalWindow.get()]
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return NeverTrigger()
 
     def is_event_time(self) -> bool:
@@ -354,7 +355,7 @@ class _Counting(WindowAssigner[Any, Any]):
         state.update(number + 1)
         return number
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, Any]:
+    def get_default_trigger(self, env: object) -> Trigger[Any, Any]:
         return PurgingTrigger(CountTrigger(self.window_size))
 
     def is_event_time(self) -> bool:
@@ -370,7 +371,7 @@ class CountTumblingWindowAssigner(_Counting):
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         return [CountWindow(self._number(context) // self.window_size)]
 
@@ -396,7 +397,7 @@ class CountSlidingWindowAssigner(_Counting):
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
-        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> Collection[CountWindow]:
         number = self._number(context)
         first = max(0, -((self.window_size - 1 - number) // self.window_slide))

@@ -24,13 +24,13 @@ class Evictor(ABC):
     stay."""
 
     def evict_before(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         """Return the elements that the window function is to see, and that stay in the window."""
         return elements
 
     def evict_after(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         """Return the elements that stay in the window after the function has seen them."""
         return elements
@@ -43,12 +43,12 @@ class _OneTime(Evictor):
         self.do_evict_after = do_evict_after
 
     def evict_before(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         return elements if self.do_evict_after else self._kept(elements)
 
     def evict_after(
-        self, elements: list[TimestampedValue], size: int, window: Window, ctx: Any
+        self, elements: list[TimestampedValue], size: int, window: Window, ctx: object
     ) -> list[TimestampedValue]:
         return self._kept(elements) if self.do_evict_after else elements
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from millpond.common.time import Duration, Time
-from millpond.common.typeinfo import TypeInformation, Types
+from millpond.common.type_variables import T, W
+from millpond.common.typeinfo import TypeLike, Types
 from millpond.datastream.functions import ReduceFunction
 from millpond.datastream.state import ReducingStateDescriptor, StateDescriptor, ValueStateDescriptor
 from millpond.datastream.window.windows import Window
 from millpond.errors import ProgramError
 from millpond.metrics.metricbase import MetricGroup
-
-T = TypeVar("T")
-W = TypeVar("W")
 
 
 def millis(span: Time | Duration | int, what: str, least: int = 1) -> int:
@@ -98,20 +96,18 @@ class Trigger(ABC, Generic[T, W]):
 
     @abstractmethod
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: T, timestamp: int, window: W, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Decide after an element has been added to the window."""
 
     @abstractmethod
     def on_processing_time(
-        self, time: int, window: Window, ctx: Trigger.TriggerContext
+        self, time: int, window: W, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         """Decide when a processing-time timer of the trigger fires."""
 
     @abstractmethod
-    def on_event_time(
-        self, time: int, window: Window, ctx: Trigger.TriggerContext
-    ) -> TriggerResult:
+    def on_event_time(self, time: int, window: W, ctx: Trigger.TriggerContext) -> TriggerResult:
         """Decide when an event-time timer of the trigger fires."""
 
     def can_merge(self) -> bool:
@@ -119,11 +115,11 @@ class Trigger(ABC, Generic[T, W]):
         return False
 
     @abstractmethod
-    def on_merge(self, window: Window, ctx: Trigger.OnMergeContext) -> None:
+    def on_merge(self, window: W, ctx: Trigger.OnMergeContext) -> None:
         """Merge state and timers: several windows have become `window`."""
 
     @abstractmethod
-    def clear(self, window: Window, ctx: Trigger.TriggerContext) -> None:
+    def clear(self, window: W, ctx: Trigger.TriggerContext) -> None:
         """Remove state and timers. Called when the window is removed."""
 
 
@@ -131,7 +127,7 @@ class _QuietTrigger(Trigger[Any, Any]):
     """Does nothing. Subclasses override what concerns them."""
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         return TriggerResult.CONTINUE
 
@@ -165,7 +161,7 @@ class EventTimeTrigger(_QuietTrigger):
         return EventTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -197,7 +193,7 @@ class ProcessingTimeTrigger(_QuietTrigger):
         return ProcessingTimeTrigger()
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         ctx.register_processing_time_timer(window.max_timestamp())
         return TriggerResult.CONTINUE
@@ -238,7 +234,7 @@ class ContinuousEventTimeTrigger(_QuietTrigger):
         return ContinuousEventTimeTrigger(millis(interval, "The interval of the trigger"))
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return TriggerResult.FIRE
@@ -295,7 +291,7 @@ class ContinuousProcessingTimeTrigger(_QuietTrigger):
         return ContinuousProcessingTimeTrigger(millis(interval, "The interval of the trigger"))
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         now_ms = ctx.get_current_processing_time()
         if ctx.get_partitioned_state(_NEXT_FIRE).get() is None:
@@ -357,7 +353,7 @@ class CountTrigger(_QuietTrigger):
         return CountTrigger(window_size)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         state = ctx.get_partitioned_state(_COUNT)
         state.add(1)
@@ -388,7 +384,7 @@ class PurgingTrigger(Trigger[Any, Any]):
         return PurgingTrigger(nested_trigger)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
@@ -423,7 +419,7 @@ class DeltaTrigger(_QuietTrigger):
         self,
         threshold: float,
         delta_function: Callable[[Any, Any], float],
-        element_type: TypeInformation,
+        element_type: TypeLike,
     ) -> None:
         self.threshold = threshold
         self.delta_function = delta_function
@@ -433,13 +429,13 @@ class DeltaTrigger(_QuietTrigger):
     def of(
         threshold: float,
         delta_function: Callable[[Any, Any], float],
-        element_type: TypeInformation | Any = None,
+        element_type: TypeLike = None,
     ) -> DeltaTrigger:
         """Return a trigger; `delta_function(last, element)` computes the difference."""
-        return DeltaTrigger(threshold, delta_function, element_type or Types.PICKLED_BYTE_ARRAY())
+        return DeltaTrigger(threshold, delta_function, element_type)
 
     def on_element(
-        self, element: Any, timestamp: int, window: Window, ctx: Trigger.TriggerContext
+        self, element: object, timestamp: int, window: Window, ctx: Trigger.TriggerContext
     ) -> TriggerResult:
         state = ctx.get_partitioned_state(self._last)
         last = state.value()

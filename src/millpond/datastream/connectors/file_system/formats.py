@@ -108,7 +108,7 @@ class _SchemaLines(StreamFormat):
             values = [self._one(line) for line in lines]
         return [value for value in values if value is not None]
 
-    def _one(self, line: bytes) -> Any:
+    def _one(self, line: bytes) -> object:
         try:
             return self._schema.deserialize(line)
         except Exception as problem:

@@ -115,7 +115,7 @@ class _PieceWriter(SinkWriter):
         self._writer = self._factory.create(self._file)
         self._is_empty = True
 
-    def _add(self, values: Any) -> None:
+    def _add(self, values: object) -> None:
         if self._part_size is not None and not self._is_empty:
             size = self._file.tell() + self._writer.unwritten_bytes()
             if size >= self._part_size:
@@ -278,7 +278,7 @@ class FileSink(TwoPhaseSink):
             due."""
             return self
 
-        def with_bucket_assigner(self, bucket_assigner: Any) -> Self:
+        def with_bucket_assigner(self, bucket_assigner: object) -> Self:
             """Raise UnsupportedFeatureError: all files go to the base path."""
             raise UnsupportedFeatureError(
                 "Millpond does not have buckets in a FileSink: leave with_bucket_assigner out; all files go "

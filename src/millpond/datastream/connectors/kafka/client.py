@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
 from typing import Any
 
 from millpond.errors import ProgramError, SetupError
@@ -23,7 +24,7 @@ _NOT_FOR_THE_CLIENT = {
 }
 
 
-def client_module(name: str = "") -> Any:
+def client_module(name: str = "") -> ModuleType:
     """Return confluent_kafka or a module of it; raise SetupError if it is not installed."""
     try:
         return importlib.import_module(f"confluent_kafka{name}")
@@ -34,7 +35,7 @@ def client_module(name: str = "") -> Any:
         ) from None
 
 
-def make_client(kind: str, servers: str, properties: dict[str, str], **extra: Any) -> Any:
+def make_client(kind: str, servers: str, properties: dict[str, str], **extra: object) -> Any:
     """Return a Consumer, Producer or admin.AdminClient; raise ProgramError if it does not accept the
     settings."""
     given = {key: value for key, value in properties.items() if key not in _NOT_FOR_THE_CLIENT}

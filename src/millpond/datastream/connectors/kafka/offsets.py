@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millpond.datastream.connectors.kafka.client import client_module, make_client
 from millpond.errors import JobExecutionError
@@ -150,7 +150,7 @@ class KafkaMetadata:
         } | self._ask(missing, otherwise)
 
     def _ask(
-        self, partitions: list[KafkaTopicPartition], spec: Any
+        self, partitions: list[KafkaTopicPartition], spec: object
     ) -> dict[KafkaTopicPartition, int]:
         if not partitions:
             return {}

@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 from millpond.common.serialization import SerializationSchema
+from millpond.common.type_variables import IN
 from millpond.datastream.connectors.base import DeliveryGuarantee, Epoch, SinkWriter, TwoPhaseSink
 from millpond.datastream.connectors.kafka.client import client_module, make_client
 from millpond.datastream.functions import SinkContext
@@ -22,11 +23,11 @@ _TIMEOUT_S = 60.0
 Message = tuple[str, bytes | None, bytes | None, int | None]  # topic, key, value, timestamp
 
 
-class KafkaTopicSelector(ABC):
+class KafkaTopicSelector(ABC, Generic[IN]):
     """Chooses the topic of each record."""
 
     @abstractmethod
-    def apply(self, data: Any) -> str:
+    def apply(self, data: IN) -> str:
         """Return the name of the topic for a record."""
 
 
@@ -48,7 +49,7 @@ class KafkaRecordSerializationSchema:
         """Return a builder for the schema."""
         return KafkaRecordSerializationSchemaBuilder()
 
-    def message(self, value: Any, timestamp_ms: int | None) -> Message:
+    def message(self, value: object, timestamp_ms: int | None) -> Message:
         """Return the (topic, key, value, timestamp) of a record."""
         topic = self._topic if isinstance(self._topic, str) else self._topic(value)
         key = None if self._key is None else self._key.serialize(value)
@@ -191,7 +192,7 @@ class _SendingWriter(SinkWriter):
             raise JobExecutionError(f"Kafka at {self._servers} did not take all records: {reason}.")
         return []
 
-    def _on_delivery(self, error: Any, _: Any) -> None:
+    def _on_delivery(self, error: object, _: object) -> None:
         if error is not None:
             self._problems.append(error)
 

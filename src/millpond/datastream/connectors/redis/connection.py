@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from itertools import islice
+from types import ModuleType
 from typing import Any
 
 from millpond.errors import ProgramError, SetupError
@@ -59,7 +60,7 @@ def hidden(url: str) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}" if found else url
 
 
-def _redis() -> Any:
+def _redis() -> ModuleType:
     try:
         return importlib.import_module("redis")
     except ImportError:
