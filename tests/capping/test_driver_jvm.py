@@ -29,7 +29,8 @@ def test_capping_goes_on_in_the_same_process_after_its_jvm_was_killed(
         (tmp_path / name).write_text("".join(lines))
         (tmp_path / name).rename(source / name)
 
-    live = Live(tmp_path / "live", str(source), redis_server, RULES)
+    local_dir = ("-D", f"spark.local.dir={tmp_path}")  # a JVM that is killed leaves files there
+    live = Live(tmp_path / "live", str(source), redis_server, RULES, *local_dir)
     try:
         write("a.jsonl", 0, 1000)
         live.start()
