@@ -12,7 +12,8 @@ EMPTY_JOB_STATE: dict[str, Any] = {"sources": {}, "channels": {}, "clocks": {}, 
 
 @dataclass(frozen=True)
 class UidChanges:
-    """Operators and sources that got other uids, or are gone (None), one change after the other."""
+    """Changes of uids, one after the other: operators and sources that got another one, or are gone
+    (None)."""
 
     changes: tuple[tuple[str, str | None], ...] = ()
 
@@ -20,21 +21,24 @@ class UidChanges:
         return bool(self.changes)
 
     def then(self, uid: str, new: str | None) -> UidChanges:
+        """Return these changes with one more."""
         return UidChanges((*self.changes, (uid, new)))
 
     def applied(self, uids: Iterable[str]) -> list[str]:
-        """Without those that are gone."""
+        """Return the uids after the changes, without those that are gone."""
         return list(self._by_new_uid(dict.fromkeys(uids)))
 
     def in_job_state(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Of what `JobState.by_uid` gave."""
+        """Return what `JobState.by_uid` gave, after the changes."""
         changed = {
             name: self._by_new_uid(content[name]) for name in ("sources", "channels", "clocks")
         }
         changed["sources"] = {
             uid: {
                 **source,
-                "saved": {s: self._by_new_uid(own) for s, own in source["saved"].items()},
+                "saved": {
+                    s: self._by_new_uid(positions) for s, positions in source["saved"].items()
+                },
             }
             for uid, source in changed["sources"].items()
         }
@@ -43,8 +47,8 @@ class UidChanges:
     def _by_new_uid(self, by_uid: dict[str, Any]) -> dict[str, Any]:
         for old, new in self.changes:
             by_uid = {
-                new if uid == old and new is not None else uid: own
-                for uid, own in by_uid.items()
+                new if uid == old and new is not None else uid: value
+                for uid, value in by_uid.items()
                 if uid != old or new is not None
             }
         return by_uid

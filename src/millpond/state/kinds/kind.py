@@ -162,7 +162,9 @@ class StateKindSpec(ABC, Generic[D, T]):
 
     # --- windows -------------------------------------------------------------------------------------
 
-    def merge(self, table: T, descriptor: D, key: Any, into: Any, others: Iterable[Any]) -> None:
+    def merge(
+        self, table: T, descriptor: D, key: object, into: object, others: Iterable[Any]
+    ) -> None:
         """Bring what a table has under (key, window) for each window of `others` to (key, `into`); nothing is
         lost.
 
