@@ -13,8 +13,10 @@ from millpond.datastream.operator_state import (
 )
 from millpond.datastream.state import ListState, ListStateDescriptor
 from millpond.errors import ProgramError
-from millpond.state.handles import CurrentKey, ListStateHandle
+from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
+from millpond.state.kinds.kind import BackendFamily
+from millpond.state.kinds.registry import spec_of
 from millpond.state.types.declared import (
     CANNOT_CONVERT,
     cannot_convert,
@@ -91,7 +93,8 @@ class InitializationContext(FunctionInitializationContext, OperatorStateStore):
             )
         renamed = copy.copy(descriptor)
         renamed.name = prefix + descriptor.name
-        handle = ListStateHandle(renamed, CurrentKey())
+        # The tables of operator state are always in memory.
+        handle = spec_of(renamed.kind).handle(renamed, CurrentKey(), BackendFamily.HASH)
         self._bound.append(handle)
         handle.bind(self._state)
         return handle

@@ -67,6 +67,8 @@ class StateKindSpec(ABC, Generic[D, T]):
     """The kind that this specifies. Its value names the kind in change logs and savepoints."""
     in_memory_only: ClassVar[bool] = False
     """True if tables are in memory whatever the backend, so that `ordered_table` is never called."""
+    for_column_functions: ClassVar[bool] = False
+    """True if functions on columns have states of this kind, and no others; other functions have none."""
     can_be_queryable: ClassVar[bool] = True
     """False if a state of this kind cannot be looked up by other processes."""
 
