@@ -14,7 +14,7 @@ from millpond.datastream.functions import (
     ProcessFunction,
     RuntimeContext,
 )
-from millpond.datastream.state import StateDescriptor, StateKind
+from millpond.datastream.state import StateDescriptor
 from millpond.datastream.stream_graph import OperatorKind
 from millpond.datastream.time_domain import TimeDomain
 from millpond.datastream.timerservice import TimerService
@@ -26,6 +26,7 @@ from millpond.state.handle_kinds import make_handle
 from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds.kind import BackendFamily
+from millpond.state.kinds.registry import spec_of
 
 
 class _NoKey:
@@ -216,7 +217,7 @@ class TaskRuntimeContext(RuntimeContext):
                 "state needs a keyed stream: call key_by(...) before it."
             )
         by_columns = self._operator.kind is OperatorKind.KEYED_COLUMNS
-        if by_columns != (descriptor.kind is StateKind.COLUMN):
+        if by_columns != spec_of(descriptor.kind).for_column_functions:
             raise ProgramError(
                 f"Operator '{self._operator.name}' asks for {descriptor.kind.value} state "
                 f"'{descriptor.name}', but a KeyedColumnFunction has column states only, and no other "

@@ -1,7 +1,7 @@
-"""Queryable state (O6): look state of running jobs up by key, from other processes.
+"""Queryable state (O6): other processes look up state of running jobs by key.
 
-`QueryableStateClient` and its asynchronous twin ask; `locations` and `proxy` are for the dispatcher. The rest
-is the inside: `server` in each slot, `desk` in the driver.
+`QueryableStateClient` and its asynchronous twin ask; `locations` and `proxy` are for the dispatcher. The
+rest is internal: `server` in each slot, `desk` in the driver.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when asked for: drivers and slots need none of the clients."""
+    """Import a public name when it is first asked for: drivers and slots need none of the clients."""
     import importlib
 
     if name not in _MODULES:

@@ -1,4 +1,5 @@
-"""Answers look-ups in a slot: JSON in, JSON out. Which version of the state is read: `state_views.py`."""
+"""Answers look-ups in a slot: JSON in, JSON out. `engine/state_views.py` says which version of the state
+is read."""
 
 from __future__ import annotations
 
@@ -22,12 +23,13 @@ from millpond.state.types.schemas import is_pickled, schema_of
 Result = list[Any]  # [status, what], as in the protocol
 _TRIES = 12
 _LOCK_S = 0.1
-_WHOLE = object()  # not one entry
+_WHOLE = object()  # stands for all entries of a map
 
 
 class Answers:
-    """Of one slot, to be used by one thread. `committed`: the newest batch known to be committed.
-    `pause` lets whoever works go on for a moment. `want_batch` asks for one, with which state is loaded."""
+    """The look-ups of one slot, to be used by one thread. `committed` returns the newest batch that is
+    known to be committed, `pause` lets the thread that works go on for a moment, `want_batch` asks for a
+    batch, with which state is loaded."""
 
     def __init__(
         self,
@@ -49,7 +51,8 @@ class Answers:
         self._readers: dict[str, _Reader] = {}
 
     def get(self, content: Any) -> dict[str, Any]:
-        """The content of ANSWER for that of GET: all from the version that one batch left."""
+        """Return the content of ANSWER for that of GET. All results are from the version that one batch
+        left. Raises ValueError if the content is not a look-up."""
         if not isinstance(content, dict) or not isinstance(content.get("keys"), list):
             raise ValueError("a look-up names a state and a list of keys")
         keys: list[Any] = content["keys"]
@@ -86,7 +89,7 @@ class Answers:
             reader = self._readers[declared.name] = _Reader(declared)
         return reader
 
-    def _question(self, reader: _Reader, key: Any, entry: Any, has_entry: bool) -> _Question:
+    def _question(self, reader: _Reader, key: object, entry: object, has_entry: bool) -> _Question:
         question = _Question()
         try:
             if has_entry:
@@ -137,13 +140,13 @@ class Answers:
 
 
 class _Question:
-    """One key. `result` is set if it is known without reading."""
+    """One key of a look-up. `result` is set if it is known without reading."""
 
     __slots__ = ("entry", "key", "key_group", "result")
 
     def __init__(self) -> None:
-        self.key: Any = None
-        self.entry: Any = _WHOLE
+        self.key: object = None
+        self.entry: object = _WHOLE
         self.key_group = 0
         self.result: Result | None = None
 
@@ -153,7 +156,7 @@ class _Reader:
 
     def __init__(self, declared: QueryableState) -> None:
         self.declared = declared
-        # A copy: functions of the descriptor may be in use by whoever works.
+        # A copy, because the thread that works may be using the descriptor's functions.
         self._descriptor = _copied(declared.descriptor)
         self.title = (
             f"queryable state '{declared.name}' (state '{declared.descriptor.name}' of operator "
@@ -203,8 +206,8 @@ class _Reader:
             return opened(content)
         return self._spec.look_up_value(self._descriptor, content, opened)
 
-    def _opened(self, key: Any, value: Any) -> Any:
-        """A value as functions see it; MISSING if it has expired."""
+    def _opened(self, key: object, value: Any) -> Any:
+        """Return a value as functions see it, or MISSING if it has expired."""
         if self._expiry is not None:
             time_ms, value = value
             if self._expiry.is_expired(key, time_ms):
@@ -213,7 +216,7 @@ class _Reader:
 
 
 class _ReadClock:
-    """When a look-up is made: event time as the state has it, processing time as it is now."""
+    """The time of a look-up: event time as the state has it, processing time as it is now."""
 
     def __init__(self) -> None:
         self.watermark = MIN_TIMESTAMP
@@ -232,7 +235,7 @@ def _copied(descriptor: Any) -> Any:
 
 
 def description(declared: QueryableState) -> dict[str, Any]:
-    """What others must know of a state, as JSON."""
+    """Return what clients must know of a state, as JSON."""
     descriptor, key_type = declared.descriptor, declared.key_type
     entry_type = spec_of(descriptor.kind).entry_type(descriptor)
     entry_schema = None if entry_type is None else schema_of(entry_type)

@@ -30,10 +30,12 @@ _MAX_LOCATION_BYTES = 16 << 20
 
 
 class AsyncQueryableStateClient:
-    """Asks the dispatcher at host and port where state is, once, and then the slots themselves. `host` may be
-    an address with http:// or https://; `token` is the dispatcher's, if it wants one.
+    """Asks the dispatcher at host and port where state is, once, and then the slots themselves. `host` may
+    be an address with http:// or https://; `token` is the dispatcher's, if it needs one.
 
-    Values come as JSON has them (`json_codec.py`): lists for tuples, dictionaries for rows, dataclasses."""
+    Values come as JSON has them (`json_codec.py`): lists for tuples, dictionaries for rows and
+    dataclasses.
+    """
 
     def __init__(self, host: str = "127.0.0.1", port: int = 8081, token: str | None = None) -> None:
         self._base = f"{host if '://' in host else f'http://{host}'}:{port}"
@@ -43,7 +45,8 @@ class AsyncQueryableStateClient:
 
     @classmethod
     def for_folder(cls, path: str | Path) -> AsyncQueryableStateClient:
-        """For those who can read the job's folder: without a dispatcher. Job ids are not looked at then."""
+        """Return a client for programs that can read the job's folder: it needs no dispatcher, and ignores
+        job ids."""
         client = cls()
         client._folder = Path(path)
         return client
@@ -51,9 +54,12 @@ class AsyncQueryableStateClient:
     async def get(
         self, job_id: Any, name: str, key: Any, entry: Any = None, timeout_s: float = 5.0
     ) -> Any:
-        """What committed batches have left for a key: a value, a list, a dictionary; with `entry` one entry
-        of a map. UnknownKeyError if there is nothing, UnknownStateError, RetryLaterError if the job cannot
-        answer within `timeout_s` (0: ask once)."""
+        """Return what committed batches have left for a key: a value, a list, a dictionary; with `entry`,
+        one entry of a map.
+
+        Raises UnknownKeyError if there is nothing, UnknownStateError, or RetryLaterError if the job cannot
+        answer within `timeout_s` (0: ask once).
+        """
         data = await self._get_json(job_id, name, key, entry, timeout_s)
         return value_from_json(data)
 
@@ -65,8 +71,8 @@ class AsyncQueryableStateClient:
         entry: Any = None,
         timeout_s: float = 5.0,
     ) -> dict[Any, Any]:
-        """As `get`, for many keys at once: key -> value, without the keys that have none. All that one slot
-        answers in one message is from the same batch."""
+        """Return what `get` returns for many keys: key -> value, without the keys that have none. All that
+        one slot answers in one message is from the same batch."""
         asked = list(dict.fromkeys(keys))
         found = await self._look_up(job_id, name, asked, entry, timeout_s)
         return {
@@ -83,13 +89,15 @@ class AsyncQueryableStateClient:
         key_type_info: TypeInformation | Any,
         state_descriptor: StateDescriptor,
     ) -> State:
-        """Flink's way: a state that can only be read, with values of the descriptor's types."""
+        """Return, like Flink's client, a state that can only be read, with values of the descriptor's
+        types."""
         from millpond.queryable.read_only_states import read_only_state
 
         data = await self._get_json(job_id, queryable_state_name, key, None, 5.0)
         return read_only_state(state_descriptor, data)
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._lookups.close()
 
     async def __aenter__(self) -> AsyncQueryableStateClient:

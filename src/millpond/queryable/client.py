@@ -20,15 +20,16 @@ T = TypeVar("T")
 
 
 class QueryableStateClient:
-    """As `AsyncQueryableStateClient`, for programs without asyncio. May be used by any number of threads;
-    `get_async` has many look-ups under way at once. Close it, or use it in a `with` statement."""
+    """The same as `AsyncQueryableStateClient`, for programs without asyncio. May be used by any number of
+    threads; `get_async` has many look-ups under way at once. Close it, or use it in a `with` statement."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 8081, token: str | None = None) -> None:
         self._begin(AsyncQueryableStateClient(host, port, token))
 
     @classmethod
     def for_folder(cls, path: str | Path) -> QueryableStateClient:
-        """For those who can read the job's folder: without a dispatcher. Job ids are not looked at then."""
+        """Return a client for programs that can read the job's folder: it needs no dispatcher, and ignores
+        job ids."""
         client = cls.__new__(cls)
         client._begin(AsyncQueryableStateClient.for_folder(path))
         return client
@@ -42,15 +43,18 @@ class QueryableStateClient:
     def get(
         self, job_id: Any, name: str, key: Any, entry: Any = None, timeout_s: float = 5.0
     ) -> Any:
-        """What committed batches have left for a key: a value, a list, a dictionary; with `entry` one entry
-        of a map. UnknownKeyError if there is nothing, UnknownStateError, RetryLaterError if the job cannot
-        answer within `timeout_s` (0: ask once)."""
+        """Return what committed batches have left for a key: a value, a list, a dictionary; with `entry`,
+        one entry of a map.
+
+        Raises UnknownKeyError if there is nothing, UnknownStateError, or RetryLaterError if the job cannot
+        answer within `timeout_s` (0: ask once).
+        """
         return self.get_async(job_id, name, key, entry, timeout_s).result()
 
     def get_async(
         self, job_id: Any, name: str, key: Any, entry: Any = None, timeout_s: float = 5.0
     ) -> Future[Any]:
-        """The same, without waiting."""
+        """Return a future of what `get` returns."""
         return self._submit(self._client.get(job_id, name, key, entry, timeout_s))
 
     def get_many(
@@ -61,7 +65,7 @@ class QueryableStateClient:
         entry: Any = None,
         timeout_s: float = 5.0,
     ) -> dict[Any, Any]:
-        """As `get`, for many keys at once: key -> value, without the keys that have none."""
+        """Return what `get` returns for many keys: key -> value, without the keys that have none."""
         return self._submit(self._client.get_many(job_id, name, keys, entry, timeout_s)).result()
 
     def get_kv_state(
@@ -72,13 +76,15 @@ class QueryableStateClient:
         key_type_info: TypeInformation | Any,
         state_descriptor: StateDescriptor,
     ) -> CompletableFuture[State]:
-        """Flink's way: a state that can only be read, with values of the descriptor's types."""
+        """Return, like Flink's client, a state that can only be read, with values of the descriptor's
+        types."""
         call = self._client.get_kv_state(
             job_id, queryable_state_name, key, key_type_info, state_descriptor
         )
         return CompletableFuture(self._submit(call))
 
     def close(self) -> None:
+        """Close all connections, and end the thread."""
         if self._thread.is_alive():
             self._submit(self._client.close()).result()
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -1,8 +1,8 @@
-"""A connection of a client to the server of a slot: many look-ups under way at once.
+"""A connection of a client to the server of a slot, with many look-ups under way at once.
 
-While answers are on their way, look-ups wait, and then go out in one message. So whoever asks seldom gets
-answers at once; and if there is much to ask, or the machine is busy, messages become larger and fewer: a
-message costs both sides more than a key.
+While answers are on their way, look-ups wait, and then go out in one message. So a client that asks seldom
+gets its answers at once; and if there is much to ask, or the machine is busy, messages become larger and
+fewer: a message costs both sides more than a key.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from millpond.queryable.protocol import (
     encode,
 )
 
-_TOGETHER = 100  # look-ups, mostly of one key each
+_TOGETHER = 100  # look-ups in one message, mostly of one key each
 _MESSAGES_UNDER_WAY = 2
 
 
 class Disconnected(Exception):
-    """The server is gone, or refused us. Somebody else may have its place."""
+    """The server is gone, or refused the connection. Another slot may have its partition."""
 
 
 class _Question:
-    """The content of GET, and who waits for that of ANSWER."""
+    """The content of a GET, and the future that waits for the content of its ANSWER."""
 
     __slots__ = ("answer", "content", "number")
 
     def __init__(self, content: dict[str, Any], answer: asyncio.Future[dict[str, Any]]) -> None:
         self.content = content
         self.answer = answer
-        self.number = 0  # of the message it has gone out with
+        self.number = 0  # of the message that it was sent with
 
     @property
     def keys(self) -> list[Any]:
@@ -49,6 +49,8 @@ class _Question:
 
 
 class SlotConnection(asyncio.Protocol):
+    """A connection to the server of one slot. Made by `open`."""
+
     def __init__(self) -> None:
         self._decoder = Decoder(MAX_ANSWER_BYTES)
         self._numbers = itertools.count(1)
@@ -60,6 +62,8 @@ class SlotConnection(asyncio.Protocol):
 
     @staticmethod
     async def open(address: dict[str, Any], timeout_s: float) -> SlotConnection:
+        """Connect to a server and show it the token. Raises Disconnected if it does not answer within
+        `timeout_s`, or refuses."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
@@ -79,11 +83,12 @@ class SlotConnection(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
+        """False once the connection has ended."""
         return self._end is None
 
     async def get(self, content: dict[str, Any]) -> dict[str, Any]:
-        """The content of the answer to GET. Disconnected if there will be none, ValueError if it cannot be
-        asked."""
+        """Return the content of the answer to a GET. Raises Disconnected if there will be none, ValueError
+        if it cannot be asked."""
         if self._end is not None:
             raise self._end
         loop = asyncio.get_running_loop()
@@ -95,7 +100,7 @@ class SlotConnection(asyncio.Protocol):
             return await question.answer
         except asyncio.CancelledError:
             together = self._waiting.get(question.number, [])
-            if all(own.answer.done() for own in together):
+            if all(question.answer.done() for question in together):
                 self._waiting.pop(question.number, None)
                 self._send_unsent()
             raise
@@ -105,10 +110,10 @@ class SlotConnection(asyncio.Protocol):
         self._transport.write(encode(MessageKind.HELLO, 0, {"token": token}))
 
     def _send_unsent(self) -> None:
-        """If it is time. It is called again with every answer."""
+        """Send what waits, unless enough messages are under way. Called again with every answer."""
         if len(self._waiting) >= _MESSAGES_UNDER_WAY:
             return
-        questions = [own for own in self._unsent if not own.answer.done()]
+        questions = [question for question in self._unsent if not question.answer.done()]
         self._unsent = []
         if len(questions) == 1:
             self._send(questions)
@@ -122,14 +127,14 @@ class SlotConnection(asyncio.Protocol):
                 self._send(together[begin : begin + _TOGETHER])
 
     def _send(self, questions: list[_Question]) -> None:
-        """In one message."""
+        """Send questions in one message."""
         if self._end is not None:
             for question in questions:
                 question.fail(self._end)
             return
         content = questions[0].content
         if len(questions) > 1:
-            content = {**content, "keys": [key for own in questions for key in own.keys]}
+            content = {**content, "keys": [key for question in questions for key in question.keys]}
         number = next(self._numbers) & 0xFFFFFFFF
         try:
             data = encode(MessageKind.GET, number, content)
@@ -147,7 +152,8 @@ class SlotConnection(asyncio.Protocol):
         self._transport.write(data)
 
     def _send_apart(self, questions: list[_Question], problem: Exception) -> None:
-        """They do not go together, or the only one does not go at all."""
+        """Send each question alone, because they are too large for one message; fail the question if it is
+        only one."""
         if len(questions) == 1:
             questions[0].fail(problem)
             return
@@ -155,12 +161,14 @@ class SlotConnection(asyncio.Protocol):
             self._send([question])
 
     def _take(self, questions: list[_Question], content: Any) -> None:
-        """The answer to what was asked in one message."""
+        """Give the answer to one message to those who asked."""
         results = content.get("results") if isinstance(content, dict) else None
-        if not isinstance(results, list) or len(results) != sum(len(own.keys) for own in questions):
+        if not isinstance(results, list) or len(results) != sum(
+            len(question.keys) for question in questions
+        ):
             raise ProtocolError("the server sent something that is no answer")
-        if len(questions) > 1 and any(own[0] == Status.FAILED for own in results):
-            # Perhaps only because it was too much at once.
+        if len(questions) > 1 and any(result[0] == Status.FAILED for result in results):
+            # Perhaps only because the answer was too large.
             for question in questions:
                 self._send([question])
             return
@@ -172,14 +180,17 @@ class SlotConnection(asyncio.Protocol):
             begin = end
 
     def close(self) -> None:
+        """End the connection. Look-ups under way raise Disconnected."""
         self._finish(Disconnected("the connection was closed"))
 
     # --- called by asyncio -----------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:
+        """Keep the transport. Called by asyncio."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
+        """Take what the server sent. Called by asyncio."""
         self._decoder.feed(data)
         try:
             while (message := self._decoder.next()) is not None:
@@ -198,6 +209,7 @@ class SlotConnection(asyncio.Protocol):
             self._finish(Disconnected(str(problem)))
 
     def connection_lost(self, problem: Exception | None) -> None:
+        """Fail all look-ups under way. Called by asyncio."""
         self._finish(Disconnected(f"the connection to the slot is lost ({problem})"))
 
     def _finish(self, end: Disconnected) -> None:

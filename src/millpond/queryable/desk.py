@@ -1,7 +1,8 @@
-"""The driver's part of queryable state: it says which batches count, and runs one when somebody waits for it.
+"""The driver's part of queryable state: it publishes which batches count, and runs one when somebody waits
+for it.
 
-Which states there are is not in the plan: functions declare them when they are opened, in the slots. The
-driver learns it from what slots write into the job folder (`files.py`).
+The plan does not know which states there are: functions declare them when they are opened, in the slots.
+The driver learns it from what slots write into the job folder (`files.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class KnownStates:
 
 
 class QueryableDesk:
-    """Of one attempt at a job; without a folder it does nothing. Used by the thread that plans batches."""
+    """The desk of one attempt at a job. Without a folder it does nothing. Used by the thread that plans
+    batches."""
 
     def __init__(
         self,
@@ -41,10 +43,10 @@ class QueryableDesk:
         self._folder = folder
         self._generation = generation
         self._clock_s = clock_s
-        self._seen_ns = 0  # the folder as it was when we learned from it
+        self._seen_ns = 0  # the time of the folder when it was last read
         self._learned: dict[str, dict[str, Any]] = {}  # in this run
         self._wanted_s: float | None = None
-        # Slots of earlier runs are gone: with a first batch those of this run load what they had.
+        # Slots of earlier runs are gone. With a first batch, the slots of this run load their state.
         self._first_is_due = folder is not None and files.has_queryable_state(folder)
         if folder is not None and self._first_is_due:
             files.drop_locations_before(folder, generation)
@@ -53,17 +55,19 @@ class QueryableDesk:
 
     @property
     def has_states(self) -> bool:
+        """True if the job is known to have queryable state."""
         return bool(self._known.by_name)
 
     def committed(self, epoch: int) -> None:
-        """Spark has committed this batch. Said before its output becomes visible: who has seen that finds
-        state that is as new."""
+        """Publish that Spark has committed this batch. Called before the batch's output becomes visible:
+        whoever has seen that finds state that is as new."""
         if self._folder is not None and files.has_queryable_state(self._folder):
             files.write_committed(self._folder, self._generation, epoch)
 
     def learn(self) -> None:
-        """After a batch: take in what slots have said since. What was known stays known: a slot that has
-        just come back has not opened all of its functions yet."""
+        """Take in what slots have written since, after a batch. What was known stays known: a slot that
+        has just come back has not opened all of its functions yet. Raises ProgramError if two states have
+        the same name."""
         seen_ns = 0 if self._folder is None else files.folder_time_ns(self._folder)
         if self._folder is None or seen_ns == self._seen_ns:
             return
@@ -78,7 +82,7 @@ class QueryableDesk:
         self._seen_ns = seen_ns
 
     def wants_batch(self) -> bool:
-        """True if a batch should run although there is nothing to read."""
+        """Return True if a batch should run although there is nothing to read."""
         if self._first_is_due:
             return True
         if self._folder is None or not self.has_states:
@@ -88,6 +92,7 @@ class QueryableDesk:
         return files.is_batch_wanted(self._folder)
 
     def batch_planned(self) -> None:
+        """Note that a batch will run, so that nobody has to wait for one any more."""
         if self._folder is not None and (self._first_is_due or self.has_states):
             self._first_is_due = False
             self._wanted_s = self._clock_s()
@@ -95,7 +100,8 @@ class QueryableDesk:
 
 
 def _check_same(name: str, one: dict[str, Any], other: dict[str, Any]) -> None:
-    """Slots refuse such names themselves; but not all of them may have all operators."""
+    """Raise ProgramError if a name stands for two states. Slots refuse such names themselves, but not all
+    of them may have all operators."""
     if (one["uid"], one["state"]) != (other["uid"], other["state"]):
         raise ProgramError(
             f"The queryable state '{name}' is declared by operator '{one['operator']}' (state "
@@ -107,8 +113,8 @@ def _check_same(name: str, one: dict[str, Any], other: dict[str, Any]) -> None:
 def states_of(
     known: KnownStates, vertex_id: Callable[[str], str] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """For a job's report: the queryable states that its driver knows of. Complete after the first batch.
-    `vertex_id` makes the id of a vertex of the uid of its first operator."""
+    """Return the queryable states that a job's driver knows of, for the job's report. Complete after the
+    first batch. `vertex_id` makes the id of a vertex from the uid of its first operator."""
     make_id = vertex_id or (lambda uid: hashlib.md5(uid.encode()).hexdigest())
     return {
         name: {

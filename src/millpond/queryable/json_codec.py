@@ -57,7 +57,7 @@ class NotJsonError(QueryableStateError):
 
 
 def value_to_json(value: Any) -> Any:
-    """What `json.dumps` takes."""
+    """Return a value as `json.dumps` takes it. Raises NotJsonError if JSON cannot carry it."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -87,7 +87,7 @@ def _other_to_json(value: Any) -> Any:
         return {"seconds": value.seconds, "nanos": value.nanos}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
-        return _map_to_json({own.name: getattr(value, own.name) for own in fields})
+        return _map_to_json({field.name: getattr(value, field.name) for field in fields})
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (decimal.Decimal, uuid.UUID)):
@@ -108,7 +108,8 @@ def _other_to_json(value: Any) -> Any:
 
 
 def value_from_json(data: Any, schema: Schema = None) -> Any:
-    """Without a schema: lists for arrays, dictionaries for objects, and bytes and maps as they were."""
+    """Return the value of a schema. Without a schema: lists for arrays, dictionaries for objects, and
+    bytes and maps as they were. Raises NotJsonError if it is not of the schema."""
     if schema is not None and not is_any(schema):
         return _typed(data, schema)
     if isinstance(data, list):
@@ -130,7 +131,8 @@ def value_from_json(data: Any, schema: Schema = None) -> Any:
 
 
 def key_to_json(key: Any, schema: Schema = None) -> Any:
-    """In the form that `key_from_json` with the same schema makes the key of again."""
+    """Return a key in the form that `key_from_json` with the same schema makes the key of again. Raises
+    NotJsonError if there is none."""
     if schema is not None and not is_any(schema):
         return value_to_json(key)
     kind = type(key)
@@ -153,8 +155,8 @@ def key_to_json(key: Any, schema: Schema = None) -> Any:
 
 
 def key_from_json(data: Any, schema: Schema = None, classes: bool = True) -> Any:
-    """NotJsonError if it is no key of the declared type. Without `classes` nothing is imported: dataclasses
-    become tuples, which have the same key group."""
+    """Return a key. Raises NotJsonError if it is no key of the declared type. Without `classes` nothing is
+    imported: dataclasses become tuples, which have the same key group."""
     if schema is not None and not is_any(schema):
         return _typed(data, schema, classes)
     if isinstance(data, list):
@@ -167,8 +169,8 @@ def key_from_json(data: Any, schema: Schema = None, classes: bool = True) -> Any
             return _bytes(content)
         if tag == "$float":
             return float(content)
-        for own, _, _, from_text in _TAGS:
-            if tag == own:
+        for known_tag, _, _, from_text in _TAGS:
+            if tag == known_tag:
                 return _converted(from_text, content, tag[1:])
     raise NotJsonError(
         f"{_short(data)} is no key: the type of keys is not declared (key_by(..., key_type))."
@@ -176,9 +178,12 @@ def key_from_json(data: Any, schema: Schema = None, classes: bool = True) -> Any
 
 
 def json_of_text(text: str, schema: Schema = None) -> Any:
-    """A key as people write it, in an address or on a command line: 42, ann, "42", ["ann", 1].
+    """Return the JSON of a key as people write it, in an address or on a command line: 42, ann, "42",
+    ["ann", 1].
 
-    Text where the declared type is text, unless it is in quotes; else JSON; what is no JSON is text."""
+    If the declared type is text, it is text unless it is in quotes. Otherwise it is JSON, and text if it
+    is no JSON.
+    """
     is_text = schema == "string" or (isinstance(schema, dict) and schema.get("type") == "string")
     if is_text and not text.startswith('"'):
         return text
@@ -192,7 +197,7 @@ def json_of_text(text: str, schema: Schema = None) -> Any:
 
 
 def is_any(schema: Schema) -> bool:
-    """True if nothing is declared."""
+    """Return True if a schema declares nothing."""
     return isinstance(schema, dict) and schema.get("logicalType") == "pickle"
 
 
@@ -298,13 +303,15 @@ def _record(data: Any, schema: Schema, classes: bool) -> Any:
     fields, python = schema["fields"], schema.get("python", "row")
     if isinstance(data, list) and len(data) == len(fields):
         items = data
-    elif isinstance(data, dict) and {own["name"] for own in fields} <= set(data):
-        items = [data[own["name"]] for own in fields]
+    elif isinstance(data, dict) and {field["name"] for field in fields} <= set(data):
+        items = [data[field["name"]] for field in fields]
     else:
-        names = ", ".join(own["name"] for own in fields)
+        names = ", ".join(field["name"] for field in fields)
         raise NotJsonError(f"{_short(data)} does not have the fields {names}")
-    values = [_typed(item, own["type"], classes) for item, own in zip(items, fields, strict=True)]
-    named = dict(zip((own["name"] for own in fields), values, strict=True))
+    values = [
+        _typed(item, field["type"], classes) for item, field in zip(items, fields, strict=True)
+    ]
+    named = dict(zip((field["name"] for field in fields), values, strict=True))
     if python == "tuple" or (python == "dataclass" and not classes):
         return tuple(values)
     if python == "instant":
@@ -321,10 +328,10 @@ def _record(data: Any, schema: Schema, classes: bool) -> Any:
 def _made(reference: str, values: dict[str, Any]) -> Any:
     module, _, name = reference.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        member: Any = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        return found(**values)
+            member = getattr(member, part)
+        return member(**values)
     except (ImportError, AttributeError, TypeError, ValueError) as problem:
         raise NotJsonError(f"no {reference} can be made of {_short(values)}: {problem}") from None
 

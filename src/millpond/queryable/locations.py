@@ -12,7 +12,8 @@ from millpond.queryable import files
 
 
 def states(job_folder: Path) -> dict[str, dict[str, Any]]:
-    """name -> what it is ("operator", "uid", "state", "kind", "key-type", ...), as far as it is known."""
+    """Return the queryable states that are known, by name, each with "operator", "uid", "state", "kind",
+    "key-type", ..."""
     generation, _ = files.run_of(job_folder)
     _, known = files.read_states(job_folder)
     for location in files.read_locations(job_folder, generation):
@@ -21,13 +22,15 @@ def states(job_folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def describe(job_folder: Path, name: str, lost: Iterable[int] = ()) -> dict[str, Any]:
-    """All that is needed to look up a state, as JSON:
+    """Return all that is needed to look up a state, as JSON:
 
         {"name", "generation": number of the run, "partitions", "max-parallelism", "state": as in `states`,
          "addresses": {"0": {"host", "port", "token"}, ...}, "missing": [partitions that have none]}
 
-    `lost`: partitions whose server could not be reached, says whoever asks. If there are any, or slots that
-    are known to be gone, the job is asked for a batch, with which new slots load their state."""
+    `lost` has the partitions whose server the caller could not reach. If there are any, or slots that are
+    known to be gone, the job is asked for a batch, with which new slots load their state. Raises
+    UnknownStateError, RetryLaterError, or QueryableStateError if the job does not run.
+    """
     generation, is_running = files.run_of(job_folder)
     if generation == 0:
         raise RetryLaterError("The job has not started yet. Ask again.")
@@ -35,7 +38,7 @@ def describe(job_folder: Path, name: str, lost: Iterable[int] = ()) -> dict[str,
         raise QueryableStateError("The job does not run; its state can be looked up while it does.")
     locations = files.read_locations(job_folder, generation)
     state = _state(job_folder, name, generation, locations)
-    alive = {own.partition: own for own in locations if not own.is_dead()}
+    alive = {location.partition: location for location in locations if not location.is_dead()}
     partitions = locations[0].partitions if locations else 0
     missing = [number for number in range(partitions) if number not in alive]
     if missing or not locations or any(number in alive for number in lost):
@@ -51,8 +54,8 @@ def describe(job_folder: Path, name: str, lost: Iterable[int] = ()) -> dict[str,
         "max-parallelism": state["max-parallelism"],
         "state": state,
         "addresses": {
-            str(number): {"host": own.host, "port": own.port, "token": own.token}
-            for number, own in sorted(alive.items())
+            str(number): {"host": location.host, "port": location.port, "token": location.token}
+            for number, location in sorted(alive.items())
         },
         "missing": missing,
     }
@@ -77,8 +80,9 @@ def _state(
     )
 
 
-def partition_of(location: dict[str, Any], key: Any) -> int:
-    """Which slot has a key: partition = number of the key group mod partitions (`labels.py`)."""
+def partition_of(location: dict[str, Any], key: object) -> int:
+    """Return the partition whose slot has a key: number of the key group mod partitions
+    (`core/labels.py`)."""
     key_group = key_group_of(key, location["max-parallelism"])
     partition: int = (location["state"]["first-number"] + key_group) % location["partitions"]
     return partition

@@ -1,4 +1,4 @@
-"""Looks keys up, wherever they are: finds slots, keeps connections, asks again while a job restarts."""
+"""Looks up keys, wherever they are: finds slots, keeps connections, asks again while a job restarts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from millpond.queryable.locations import partition_of
 from millpond.queryable.protocol import Status
 
 Location = dict[str, Any]
-# Finds out where a state is; gets the partitions whose servers could not be reached.
+# Returns where a state is, given the partitions whose servers could not be reached.
 Locate = Callable[[Iterable[int]], Awaitable[Location]]
-# Makes of a key, and the declared type of keys: its JSON, and something with the same key group.
+# Returns the JSON of a key, and something with the same key group, given the declared type of keys.
 Encode = Callable[[Any, Any], tuple[Any, Any]]
 NOT_FOUND = object()
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.2
 _CONNECT_S = 2.0
-_LEAST_WAIT_S = 0.5  # for an answer, also of who asks once
+_LEAST_WAIT_S = 0.5  # for an answer, even if the caller asks only once
 _KEYS_AT_ONCE = 500
 
 
 class Lookups:
-    """Belongs to one event loop."""
+    """The look-ups of one event loop."""
 
     def __init__(self) -> None:
         self._locations: dict[Hashable, Location] = {}
@@ -42,8 +42,9 @@ class Lookups:
         entry: Callable[[Any], Any] | None,
         timeout_s: float,
     ) -> list[Any]:
-        """What is there for each key, as JSON, or NOT_FOUND. `place` names job and state; `entry` makes JSON
-        of the entry of a map, of its declared type. RetryLaterError if there is no answer in time."""
+        """Return what each key has, as JSON, or NOT_FOUND. `state` names job and state; `entry` makes the
+        JSON of a map's entry, given its declared type. Raises RetryLaterError if there is no answer within
+        `timeout_s`."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         found: dict[int, Any] = {}
@@ -77,7 +78,7 @@ class Lookups:
         round_: _Round,
         deadline_s: float,
     ) -> None:
-        """Ask each slot for what it has, all at once."""
+        """Ask each slot for the keys that it has, all slots at once."""
         state = location["state"]
         base: dict[str, Any] = {"state": location["name"]}
         if entry is not None:
@@ -88,9 +89,9 @@ class Lookups:
             partition = partition_of(location, like_key)
             by_partition.setdefault(partition, []).append((number, data))
         calls = [
-            self._ask(location, partition, base, own[i : i + _KEYS_AT_ONCE], round_, deadline_s)
-            for partition, own in by_partition.items()
-            for i in range(0, len(own), _KEYS_AT_ONCE)
+            self._ask(location, partition, base, asked[i : i + _KEYS_AT_ONCE], round_, deadline_s)
+            for partition, asked in by_partition.items()
+            for i in range(0, len(asked), _KEYS_AT_ONCE)
         ]
         if len(calls) == 1:
             await calls[0]
@@ -135,7 +136,8 @@ class Lookups:
     async def _location(
         self, state: Hashable, locate: Locate, stale: Location | None, lost: set[int]
     ) -> Location:
-        """From memory, unless what is there is stale. Asked for once, however many wait for it."""
+        """Return the location from memory, unless it is `stale`. It is asked for once, however many wait
+        for it."""
         known = self._locations.get(state)
         if known is not None and known is not stale:
             return known
@@ -165,7 +167,7 @@ class Lookups:
             raise
 
     def _drop_ended(self) -> None:
-        """Connections to slots of the past."""
+        """Forget connections to slots that are gone."""
         for key, opening in list(self._connections.items()):
             if opening.done() and (
                 opening.cancelled() or opening.exception() or not opening.result().is_open
@@ -173,10 +175,12 @@ class Lookups:
                 del self._connections[key]
 
     def forget(self, state: Hashable) -> None:
+        """Forget where a state is."""
         self._locations.pop(state, None)
         self._locating.pop(state, None)
 
     async def close(self) -> None:
+        """Close all connections."""
         openings, self._connections = list(self._connections.values()), {}
         for opening in openings:
             with contextlib.suppress(Disconnected, asyncio.CancelledError):
@@ -189,7 +193,7 @@ class _Round:
 
     def __init__(self) -> None:
         self.found: dict[int, Any] = {}
-        self.is_stale = False  # the location is
+        self.is_stale = False  # True if the location is out of date
         self.lost: set[int] = set()
         self.reason = "There is no answer yet. Ask again."
 
@@ -203,9 +207,8 @@ class _Round:
         elif status == Status.ELSEWHERE:
             self.is_stale = True
             self.reason = f"The state is moving to another slot: {what}. Ask again."
-        elif (
-            status == Status.UNKNOWN_STATE
-        ):  # the job has it; the slot has not opened the function yet
+        elif status == Status.UNKNOWN_STATE:
+            # The job has the state; the slot has not opened the function yet.
             self.is_stale = True
             self.reason = f"The slot has not loaded the state yet: {what}. Ask again."
         else:

@@ -10,8 +10,8 @@ Every message, version 1 (little endian):
     8       4     number of the request; its answer has the same. Answers come in any order
     12      ...   payload: JSON in UTF-8
 
-The first message of a client is HELLO with the server's token; anything else, and a wrong token, ends the
-connection. Nothing is ever unpickled. Keys and values as JSON: see `json_codec.py`.
+The first message of a client is HELLO with the server's token; anything else, or a wrong token, ends the
+connection. Nothing is ever unpickled. See `json_codec.py` for keys and values as JSON.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _to_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 class MessageKind(IntEnum):
+    """The kinds of messages, who sends them, and their content."""
+
     HELLO = 1  # client: {"token"}
     WELCOME = 2  # server: {"generation", "partition", "partitions"}
     GET = 3  # client: {"state", "keys": [...]}, and "entry" for one entry of a map
@@ -42,6 +44,8 @@ class MessageKind(IntEnum):
 
 
 class Status(IntEnum):
+    """What became of a key, and what stands beside it in an answer."""
+
     FOUND = 0  # what: the value
     NOT_FOUND = 1  # what: null
     RETRY = 2  # what: why there is no answer now
@@ -55,28 +59,33 @@ class ProtocolError(Exception):
 
 
 class Message(NamedTuple):
+    """A message without its header."""
+
     kind: MessageKind
     number: int
     content: Any
 
 
 def encode(kind: MessageKind, number: int, content: Any) -> bytes:
+    """Return the bytes of a message."""
     payload = _to_json(content).encode()
     return _HEADER.pack(len(payload) + _AFTER_LENGTH, MAGIC, VERSION, kind, number) + payload
 
 
 class Decoder:
-    """Takes bytes as they come, gives messages. `limit`: of one message, all in all; may be changed."""
+    """Makes messages of bytes as they come. `limit` is the largest size of one message; it may be changed."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> None:
+        """Take bytes in."""
         self._buffer += data
 
     def next(self) -> Message | None:
-        """The next message, if it is complete. ProtocolError if what is there cannot become one."""
+        """Return the next message, or None if it is not complete. Raises ProtocolError if what is there
+        cannot become one."""
         buffer = self._buffer
         if len(buffer) < HEADER_BYTES:
             return None

@@ -1,4 +1,4 @@
-"""Look-ups for others: the dispatcher answers `GET /jobs/:jid/state/:name/:key` with it."""
+"""Look-ups on behalf of others: the dispatcher answers `GET /jobs/:jid/state/:name/:key` with it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from millpond.queryable.lookups import NOT_FOUND, Location, Lookups
 
 
 class StateProxy:
-    """Keeps where state is and connections to slots, job by job. Belongs to one event loop."""
+    """Remembers where state is, and keeps connections to slots, job by job. Belongs to one event loop."""
 
     def __init__(self, timeout_s: float = 2.0) -> None:
         self._timeout_s = timeout_s
@@ -29,7 +29,7 @@ class StateProxy:
     async def get(
         self, job_folder: Path, name: str, key_json: str, entry_json: str | None = None
     ) -> dict[str, Any]:
-        """{"found": true, "value": ...} or {"found": false}. A key is text as in an address, see
+        """Return {"found": true, "value": ...} or {"found": false}. A key is text as in an address, see
         `json_of_text`. Raises QueryableStateError; `status_of` tells which HTTP status that is."""
 
         async def locate(lost: Iterable[int]) -> Location:
@@ -37,9 +37,8 @@ class StateProxy:
 
         def encode(text: Any, schema: Any) -> tuple[Any, Any]:
             data = json_of_text(text, schema)
-            return data, key_from_json(
-                data, schema, classes=False
-            )  # no class of the job's is loaded
+            # Without classes: those of the job are not there, and must not be loaded.
+            return data, key_from_json(data, schema, classes=False)
 
         (value,) = await self._lookups.get(
             (str(job_folder), name),
@@ -52,18 +51,20 @@ class StateProxy:
         return {"found": False} if value is NOT_FOUND else {"found": True, "value": value}
 
     async def close(self) -> None:
+        """Close all connections."""
         await self._lookups.close()
 
 
 def status_of(error: QueryableStateError) -> int:
-    """The HTTP status of an error: 404 there is none, 409 ask again, 400 what was asked for is wrong."""
+    """Return the HTTP status of an error: 404 there is none, 409 ask again, 400 what was asked for is
+    wrong."""
     if isinstance(error, (UnknownStateError, UnknownKeyError)):
         return 404
     return 409 if isinstance(error, RetryLaterError) else 400
 
 
 def text_of_key(key: Any) -> str:
-    """A key of JSON's types as `StateProxy.get` takes it."""
+    """Return a key of JSON's types as `StateProxy.get` takes it."""
     return key if isinstance(key, str) and not _is_json(key) else json.dumps(key)
 
 

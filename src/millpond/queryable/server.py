@@ -1,11 +1,11 @@
 """The server of a slot that answers look-ups: one thread, any number of connections.
 
-It reads state while the slot's main thread works (`state_views.py` says why that is right), and needs the
-interpreter for some tens of microseconds per key. Each system call gives the interpreter away, and the main
-thread gives it back only after the switch interval: so there are four of them per round (wait, receive, look
-which batch is committed, send), however many questions have come meanwhile, and none per question.
-Connections begin with the token that is written, for those who may read the job folder, beside the address
-(`files.py`).
+It reads state while the slot's main thread works (`engine/state_views.py` says why that is correct), and
+needs the interpreter for some tens of microseconds per key. Each system call gives the interpreter away,
+and the main thread gives it back only after the switch interval: so there are four of them per round
+(wait, receive, look which batch is committed, send), however many questions have come meanwhile, and none
+per question. Connections begin with the token that is written beside the address, for those who may read
+the job folder (`files.py`).
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from millpond.queryable.protocol import (
 
 _SWITCH_INTERVAL_S = 0.0002
 _PAUSE_S = 0.0005
-_HELLO_S = 5.0  # so long a connection may wait before it says who it is
+_HELLO_S = 5.0  # how long a connection may wait before it shows the token
 _TICK_S = 1.0
 _CLAIM_S = 0.05
 _MAX_CONNECTIONS = 512
 _RECEIVED_AT_ONCE = 64 * 1024
-_MAX_UNSENT = 1 << 20  # who does not fetch answers is not read from
+_MAX_UNSENT = 1 << 20  # a client with more unfetched answers is not read from
 _WANTED_EVERY_S = 0.2
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """`host` "": the name of this machine. `ports` as in `queryable-state.server.ports`."""
+    """Where a server answers, and for which partition. `host` "" is the name of this machine; `ports` is
+    as in `queryable-state.server.ports`."""
 
     job_folder: Path
     generation: int
@@ -65,8 +66,8 @@ class ServerSettings:
 
 
 class StateServer:
-    """`start`, then `announce` whenever a state was declared; `claim` once per batch; `stop` before the
-    states go."""
+    """Answers the look-ups of a slot. Call `start`, then `announce` whenever a state was declared, `claim`
+    once per batch, and `stop` before the states go."""
 
     def __init__(self, settings: ServerSettings, views: StateViews) -> None:
         self._settings = settings
@@ -94,16 +95,17 @@ class StateServer:
         self._thread = threading.Thread(target=self._run, name="look-ups", daemon=True)
 
     def start(self) -> StateServer:
+        """Listen, and start the thread. Raises SetupError if no port is free."""
         self._listener = _listen(self._settings)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
-        # Whoever works gives the interpreter up after so long, if somebody wants it: by default 5 ms.
+        # When the thread that works gives up the interpreter, if another thread wants it. By default: 5 ms.
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._thread.start()
         return self
 
     def announce(self) -> None:
-        """Say where we are, and which states there are."""
+        """Write where this server answers, and which states there are."""
         settings = self._settings
         host, port = settings.host, self._listener.getsockname()[1]
         location = files.Location(
@@ -120,13 +122,14 @@ class StateServer:
         self._written = _identity(files.write_location(settings.job_folder, location))
 
     def claim(self) -> None:
-        """A batch runs here. If another slot has had the partition meanwhile, that is over."""
+        """Announce this server again if another slot has had the partition meanwhile: a batch runs here
+        now."""
         if not self._is_still_ours():
             self.announce()
             self._is_ours = True
 
     def stop(self) -> None:
-        """No state is read any more when this returns."""
+        """End the thread. No state is read any more when this returns."""
         self._stopping.set()
         with contextlib.suppress(OSError):
             self._waker.send(b"x")
@@ -183,7 +186,7 @@ class StateServer:
         try:
             sock, _ = self._listener.accept()
         except OSError:
-            return  # it has gone again
+            return  # the client is gone again
         if len(self._connections) >= _MAX_CONNECTIONS:
             sock.close()
             return
@@ -206,7 +209,7 @@ class StateServer:
         connection.socket.close()
 
     def _receive(self, connection: _Connection, events: int) -> bool:
-        """True if there is something to do for it."""
+        """Return True if there is something to do for the connection."""
         if not events & selectors.EVENT_READ:
             return True
         try:
@@ -227,14 +230,14 @@ class StateServer:
         except OSError:
             self._close(connection)
         except (ProtocolError, ValueError) as problem:
-            if connection.is_known:  # a stranger is told nothing
+            if connection.is_known:  # without the token nobody is told anything
                 reason = encode(MessageKind.REFUSED, 0, {"reason": str(problem)})
                 with contextlib.suppress(OSError):
                     connection.socket.send(reason)
             self._close(connection)
 
     def _work(self, connection: _Connection) -> None:
-        """Answer what has come, as long as answers are fetched."""
+        """Answer what has come, as long as the answers are fetched."""
         while len(connection.unsent) < _MAX_UNSENT:
             message = connection.decoder.next()
             if message is None:
@@ -316,7 +319,7 @@ def _listen(settings: ServerSettings) -> socket.socket:
 
 
 def own_host() -> str:
-    """The name of this machine in the cluster, as Spark knows it."""
+    """Return the name of this machine in the cluster, as Spark knows it."""
     named = os.environ.get("SPARK_LOCAL_HOSTNAME") or os.environ.get("SPARK_LOCAL_IP")
     return named or socket.gethostname()
 

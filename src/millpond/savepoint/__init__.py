@@ -9,7 +9,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    # Only who asks for it needs it: tasks import this package, too.
+    # Imported on demand: tasks import this package, too, and do not need the state processor.
     if name == "Savepoint":
         from millpond.savepoint.processor import Savepoint
 

@@ -13,7 +13,8 @@ _CANNOT = (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImpleme
 
 
 def decoded_table(forms: list[tuple[pyarrow.Table, Schemas]]) -> pyarrow.Table:
-    """Pickles become what Arrow makes of their values; those that it has no type for stay pickles."""
+    """Return all forms of a state as one table. Pickles become what Arrow makes of their values; values
+    that Arrow has no type for stay pickles."""
     first, _ = forms[0]
     columns = {}
     for name in first.column_names:
@@ -23,7 +24,7 @@ def decoded_table(forms: list[tuple[pyarrow.Table, Schemas]]) -> pyarrow.Table:
 
 
 def is_plain(schemas: Schemas) -> bool:
-    """True if a file can be read as it is."""
+    """Return True if a file with these schemas can be read without Millpond: it has no pickles."""
     return not any(map(is_pickled, schemas.values()))
 
 
@@ -33,7 +34,7 @@ def _column(name: str, parts: list[tuple[Any, Schema]]) -> Any:
         try:
             return pyarrow.concat_tables(tables, promote_options="permissive").column(name)
         except _CANNOT:
-            pass  # int and string, say
+            pass  # int and string, for example
     values = [value for column, schema in parts for value in codec_of(schema).values(column)]
     try:
         return pyarrow.array(values)

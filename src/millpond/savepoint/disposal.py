@@ -1,4 +1,4 @@
-"""Deletes a savepoint."""
+"""Deletes savepoints."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from millpond.savepoint.manifest import Manifest
 
 
 def dispose(path: Path) -> None:
-    """Nothing else is ever deleted: there must be a manifest. Gone at once; what a crash leaves is not taken
-    for a savepoint."""
+    """Delete a savepoint. Raises SavepointError, and deletes nothing, if the folder has no manifest. The
+    folder is gone at once; what a crash leaves of it is not taken for a savepoint."""
     path = path.resolve()
     Manifest.read(path)
     aside = path.with_name(f".{path.name}.disposed")

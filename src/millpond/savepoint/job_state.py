@@ -75,7 +75,8 @@ class SavedJobState:
 
 @dataclass(frozen=True)
 class UidChanges:
-    """Operators and sources that got other uids, or are gone (None), one change after the other."""
+    """Changes of uids, one after the other: operators and sources that got another one, or are gone
+    (None)."""
 
     changes: tuple[tuple[str, str | None], ...] = ()
 

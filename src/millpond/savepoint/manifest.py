@@ -16,7 +16,7 @@ FORMAT = 1
 
 @dataclass
 class FileEntry:
-    """A file of the savepoint. `groups`: key group (or subtask) of each of its row groups."""
+    """A file of the savepoint. `groups` has the key group (or subtask) of each of its row groups."""
 
     path: str
     bytes: int
@@ -26,8 +26,9 @@ class FileEntry:
 
 @dataclass
 class StateEntry:
-    """`kind` as in the log: value, list, map, ..., with "+ttl" if entries have a time to live. `schemas` are
-    those of the file's columns, `types` what the program declared."""
+    """A state, or one of the forms it is stored in. `kind` is as in the change log: value, list, map, ...,
+    with "+ttl" if entries have a time to live. `schemas` are those of the file's columns, `types` what the
+    program declared."""
 
     name: str
     kind: str
@@ -41,6 +42,9 @@ class StateEntry:
 
 @dataclass
 class OperatorEntry:
+    """An operator with state. `layout` says how its state is laid out (`plan/identity.py`); it is empty if
+    the savepoint was made without a job."""
+
     uid: str
     name: str
     kind: str
@@ -52,11 +56,14 @@ class OperatorEntry:
 
     @property
     def rows(self) -> int:
+        """How many rows all states have."""
         return sum(state.rows for state in self.states)
 
 
 @dataclass
 class Manifest:
+    """The content of `manifest.json`."""
+
     id: str
     created_ms: int
     version: str  # of Millpond
@@ -70,12 +77,15 @@ class Manifest:
     job_file: FileEntry
 
     def write(self, folder: Path) -> None:
+        """Write the manifest into a folder."""
         body = {"format": FORMAT, **asdict(self)}
         text = json.dumps({"sha256": _digest(body), "body": body}, indent=1)
         (folder / NAME).write_text(text)
 
     @staticmethod
     def read(folder: Path) -> Manifest:
+        """Return the manifest of a savepoint. Raises SavepointError if the folder has none, or it is
+        damaged or of another format."""
         path = folder / NAME
         if not folder.is_dir():
             raise SavepointError(f"There is no savepoint folder {folder}.")
@@ -92,10 +102,10 @@ class Manifest:
             raise SavepointError(f"{path} is damaged: it is not the JSON of a manifest.") from None
         if digest != _digest(body):
             raise SavepointError(f"{path} is damaged: its checksum does not match.")
-        found = body.pop("format")
-        if found != FORMAT:
+        format_found = body.pop("format")
+        if format_found != FORMAT:
             raise SavepointError(
-                f"{path} has format {found}, this release reads format {FORMAT}. Use the release that "
+                f"{path} has format {format_found}, this release reads format {FORMAT}. Use the release that "
                 "wrote it."
             )
         operators = [
@@ -124,13 +134,14 @@ def _digest(body: dict[str, Any]) -> str:
 
 
 def describe_file(folder: Path, path: str, groups: list[int] | None = None) -> FileEntry:
+    """Return the entry of a file in a savepoint's folder, with its size and checksum."""
     with open(folder / path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return FileEntry(path, (folder / path).stat().st_size, digest, groups or [])
 
 
 def check_file(folder: Path, entry: FileEntry) -> None:
-    """Raise if a file is not what was written."""
+    """Raise SavepointError if a file is missing, or is not what was written."""
     path = folder / entry.path
     if not path.resolve().is_relative_to(folder.resolve()):
         raise SavepointError(f"The savepoint {folder} names a file outside of it: {entry.path}.")

@@ -43,9 +43,9 @@ class NewState:
 class _Row(NamedTuple):
     """One row of a state. `entry` tells the rows of a key apart, as the state's kind says."""
 
-    key: Any
-    entry: Any
-    value: Any
+    key: object
+    entry: object
+    value: object
     time_ms: int | None = None
 
 
@@ -150,7 +150,7 @@ def _new_state(name: str, kind: str, types: Schemas, groups: dict[int, Columns])
     return NewState(name, kind, schemas, types, groups)
 
 
-def _append(columns: Columns, spec: AnySpec, key: Any, entry: Any, value: Any) -> None:
+def _append(columns: Columns, spec: AnySpec, key: object, entry: object, value: object) -> None:
     columns.setdefault(KEY, []).append(key)
     if spec.entry_column is not None:
         columns.setdefault(spec.entry_column, []).append(entry)
@@ -161,7 +161,7 @@ def _checker(descriptor: StateDescriptor) -> Callable[[Any, Any], Any]:
     """Return the function that checks a value against its declared type; it takes the key for its message."""
     check = descriptor.type_info.check()
 
-    def checked(value: Any, key: Any) -> Any:
+    def checked(value: object, key: object) -> Any:
         if check is None:
             return value
         try:
@@ -172,7 +172,7 @@ def _checker(descriptor: StateDescriptor) -> Callable[[Any, Any], Any]:
     return checked
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 

@@ -1,7 +1,7 @@
-"""The parts of a savepoint as tasks write them, in a staging folder: one file per key group (or subtask)
-of each stateful operator. The driver puts them together (`writer.py`).
+"""Savepoint parts as tasks write them, in a staging folder: one file per key group (or subtask) of each
+stateful operator. The driver makes a savepoint of them (`writer.py`).
 
-A file has one or more pieces: its length (8 bytes, little endian), then a blob (`codec.py`).
+A file has one or more pieces: the length (8 bytes, little endian) and a blob (`core/codec.py`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ Part = tuple[int, int, int]  # operator, key group or subtask, size
 def write_part(
     staging: str, operator_id: int, number: int, state: KeyGroupState, key: Schema = PICKLE
 ) -> Part | None:
-    """`key`: the declared type of keys.
+    """Write the part of a key group or subtask. Return (operator, number, size), or None if there is no
+    state. `key` is the schema of the declared type of keys.
 
-    Written aside and renamed; a batch that runs again writes the same again. The driver is told what was
-    written: a savepoint with a part missing must not pass for whole."""
+    The file is written aside and renamed; a batch that runs again writes the same again. The driver is
+    told what was written, because a savepoint with a part missing must not pass for complete.
+    """
     if state.is_empty():
         return None
     folder = Path(staging) / str(operator_id)
@@ -50,8 +52,8 @@ def write_part(
                 }
                 content = content | {"types": types | keyed}
             schemas = {
-                name: schemas_of(content["types"].get(name, {}), own)
-                for name, own in columns.items()
+                name: schemas_of(content["types"].get(name, {}), state_columns)
+                for name, state_columns in columns.items()
             }
             blob = codec.encode(BlobKind.SAVEPOINT_PART, (number, schemas, content))
             file.write(_LENGTH.pack(len(blob)))
@@ -66,6 +68,7 @@ def _has_keys(name: str) -> bool:
 
 
 def check_parts(staging: Path, parts: list[Part]) -> None:
+    """Raise SavepointError if a part is not there, or not as large as its task said."""
     for operator_id, number, size in parts:
         path = staging / str(operator_id) / f"{number:05d}{_SUFFIX}"
         if not path.exists() or path.stat().st_size != size:
@@ -76,11 +79,13 @@ def check_parts(staging: Path, parts: list[Part]) -> None:
 
 
 def list_parts(staging: Path, operator_id: int) -> list[Path]:
+    """Return the files of an operator's parts, in the order of their numbers."""
     return sorted((staging / str(operator_id)).glob(f"*{_SUFFIX}"))
 
 
 def read_part(path: Path) -> Iterator[tuple[int, dict[str, Schemas], Content]]:
-    """Its pieces, one after the other."""
+    """Return the pieces of a part, one after the other: its number, the schemas of each state, the
+    content."""
     with path.open("rb") as file:
         while head := file.read(_LENGTH.size):
             blob = file.read(*_LENGTH.unpack(head))

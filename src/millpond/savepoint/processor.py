@@ -57,7 +57,8 @@ class _Operator:
         return list(dict.fromkeys([*(state.name for state in self.entry.states), *self.new]))
 
     def kept(self, name: str) -> list[StateEntry]:
-        """All forms of a state, see SavepointReader.forms."""
+        """Return all forms of a state that are in the savepoint this one is made from
+        (`SavepointReader.forms`)."""
         return [state for state in self.entry.states if state.name == name]
 
 
@@ -71,7 +72,7 @@ def _new_operator(
 
 
 class Savepoint:
-    """Made by `load` or `new`."""
+    """A savepoint as tables. Made by `load` or `new`; it never changes."""
 
     def __init__(
         self,
@@ -85,33 +86,35 @@ class Savepoint:
 
     @staticmethod
     def load(path: str | Path) -> Savepoint:
-        """Open a savepoint; raises SavepointError if it is damaged."""
+        """Open a savepoint. Raises SavepointError if it is damaged."""
         reader = SavepointReader(path)
         reader.check()
-        return Savepoint(reader, {own.uid: _Operator(own) for own in reader.manifest.operators})
+        return Savepoint(
+            reader, {entry.uid: _Operator(entry) for entry in reader.manifest.operators}
+        )
 
     @staticmethod
     def new() -> Savepoint:
-        """An empty one. Give it state with `with_state`."""
+        """Return an empty savepoint. Give it state with `with_state`."""
         return Savepoint(None, {})
 
     @property
     def job_id(self) -> str | None:
-        """Of the job that wrote it; None if no job has."""
+        """The id of the job that wrote it; None if no job has."""
         return None if self._reader is None else self._reader.manifest.job_id
 
     # --- looking ---------------------------------------------------------------------------------
 
     def operators(self) -> list[str]:
-        """The uids of operators with state."""
+        """Return the uids of operators with state."""
         return list(self._operators)
 
     def states(self, uid: str) -> list[str]:
-        """The names of an operator's states; "(timers)" is one if there are any."""
+        """Return the names of an operator's states; "(timers)" is one if there are any."""
         return self._operator(uid).names()
 
     def rows(self, uid: str, state: str) -> list[dict[str, Any]]:
-        """All entries as Python values: key_group, key, value, ... (docs/savepoint-format.md)."""
+        """Return all rows as Python values: key_group, key, value, ... (docs/savepoint-format.md)."""
         rows: list[dict[str, Any]] = []
         for key_group, columns in self._groups(uid, state):
             names = ["key_group", *columns]
@@ -120,21 +123,21 @@ class Savepoint:
         return rows
 
     def arrow(self, uid: str, state: str) -> pyarrow.Table:
-        """Values are decoded, also those without a declared type; only what Arrow has no type for (objects
-        of your classes, values of different types) stays as pickles."""
+        """Return an Arrow table. Values are decoded, also those without a declared type; only what Arrow
+        has no type for (objects of your classes, values of different types) stays as pickles."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         return self._reader.table(uid, state)
 
     def pandas(self, uid: str, state: str) -> Any:
-        """A pandas DataFrame with Python values."""
+        """Return a pandas DataFrame with Python values."""
         import pandas
 
         return pandas.DataFrame(self.rows(uid, state))
 
     def spark(self, uid: str, state: str, session: Any = None) -> Any:
-        """A Spark DataFrame on the Parquet file; if that has pickles, or the state different forms, of the
-        table that `arrow` gives."""
+        """Return a Spark DataFrame on the Parquet file; on the table that `arrow` returns, if the file has
+        pickles or the state different forms."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         if session is None:
@@ -145,28 +148,28 @@ class Savepoint:
         return session.createDataFrame(self.arrow(uid, state))
 
     def sources(self) -> list[str]:
-        """The uids of sources."""
+        """Return the uids of sources."""
         return [] if self._reader is None else self._uids.applied(self._reader.manifest.sources)
 
     def timers(self, uid: str) -> list[dict[str, Any]]:
-        """domain, time, key and namespace (the window) of all timers."""
+        """Return domain, time, key and namespace (the window) of all timers."""
         return self.rows(uid, TIMERS) if TIMERS in self.states(uid) else []
 
     def broadcast_state(self, uid: str, state: str) -> dict[Any, Any]:
-        """The entries of a broadcast state; every key group has the same."""
+        """Return the entries of a broadcast state; every key group has the same."""
         for _, columns in self._groups(uid, _BROADCAST + state):
             return dict(zip(columns["entry"], columns["value"], strict=True))
         return {}
 
     def list_state(self, uid: str, state: str) -> list[Any]:
-        """The elements of a list, or union list, of a function without keys, subtask after subtask."""
+        """Return the elements of a list, or union list, of a function without keys, subtask after subtask."""
         if uid in self.sources():
             return self._list_of_source(uid, state)
         names = [name for name in (SPLIT + state, UNION + state) if name in self.states(uid)]
-        found = self._groups(uid, names[0] if names else SPLIT + state)
+        groups = self._groups(uid, names[0] if names else SPLIT + state)
         return [
             element
-            for _, columns in sorted(found, key=lambda group: group[0])
+            for _, columns in sorted(groups, key=lambda group: group[0])
             for element in columns["value"]
         ]
 
@@ -188,12 +191,14 @@ class Savepoint:
         content: Mapping[Any, Any] | Iterable[Any] | Any,
         max_parallelism: int | None = None,
     ) -> Savepoint:
-        """Another keyed state, or another content of one. `content` is {key: value}, {key: [elements]} or
-        {key: {entry: value}}, or a pandas or Spark DataFrame with the columns key, value and, for maps,
-        entry. An operator that is not there yet is made, for `max_parallelism` (128 if it is left out).
+        """Return a savepoint with another keyed state, or with another content of one. `content` is {key:
+        value}, {key: [elements]} or {key: {entry: value}}, or a pandas or Spark DataFrame with the columns
+        key, value and, for maps, entry. An operator that is not there yet is made, for `max_parallelism`
+        (128 if it is None).
 
         Entries of a state with a time to live were written when the column `time` says, or are as old as
-        what they replace; if nothing is known, they begin to live when a job starts."""
+        what they replace; if nothing is known, they begin to live when a job starts.
+        """
         operator = self._keyed_operator(uid, max_parallelism)
         broadcast = _BROADCAST + descriptor.name
         if broadcast in operator.names() and descriptor.name not in operator.names():
@@ -214,8 +219,8 @@ class Savepoint:
         keyed: bool = True,
         max_parallelism: int | None = None,
     ) -> Savepoint:
-        """A broadcast state, or another content of one: {entry: value}. `keyed`: whether the other stream has
-        keys, if the operator is not there yet."""
+        """Return a savepoint with a broadcast state, or with another content of one: {entry: value}. If
+        the operator is not there yet, `keyed` says whether the other stream has keys."""
         if uid in self._operators:
             operator = self._operators[uid]
         elif keyed:
@@ -232,9 +237,9 @@ class Savepoint:
         union: bool = False,
         parallelism: int = 1,
     ) -> Savepoint:
-        """A list (or union list) of a function without keys, or another content of one. The elements are
-        dealt out to the subtasks, of which there are `parallelism` if the operator is not there yet; a job
-        deals them out anew if it has others."""
+        """Return a savepoint with a list (or union list) of a function without keys, or with another
+        content of one. The elements are dealt out to the subtasks, of which there are `parallelism` if the
+        operator is not there yet; a job that has another number of them deals them out anew."""
         if uid in self.sources():
             raise SavepointError(
                 f"'{uid}' is a source; its lists can be read, but not changed. Without it "
@@ -249,8 +254,8 @@ class Savepoint:
     def with_timers(
         self, uid: str, rows: Iterable[Mapping[str, Any]], max_parallelism: int | None = None
     ) -> Savepoint:
-        """These timers instead of those there are, as `timers` gives them: domain ("event", "processing"),
-        time in ms, key, and the namespace if a window has set it."""
+        """Return a savepoint with these timers instead of those there are, in the form of `timers`: domain
+        ("event", "processing"), time in ms, key, and the namespace if a window has set it."""
         operator = self._keyed_operator(uid, max_parallelism)
         return self._with(uid, operator, timers(rows, operator.entry.max_parallelism))
 
@@ -275,39 +280,41 @@ class Savepoint:
         return Savepoint(self._reader, {**self._operators, uid: changed}, self._uids)
 
     def without_operator(self, uid: str) -> Savepoint:
-        """Without the state of an operator, or the position of a source."""
+        """Return a savepoint without the state of an operator, or the position of a source."""
         if uid not in self.sources():
             self._operator(uid)
-        operators = {own: state for own, state in self._operators.items() if own != uid}
+        operators = {other: state for other, state in self._operators.items() if other != uid}
         return Savepoint(self._reader, operators, self._uids.then(uid, None))
 
     def without_state(self, uid: str, state: str) -> Savepoint:
+        """Return a savepoint without one state of an operator."""
         operator = self._operator(uid)
         if state not in operator.names():
             raise SavepointError(f"Operator '{uid}' has no state '{state}': {operator.names()}.")
         entry = replace(
-            operator.entry, states=[own for own in operator.entry.states if own.name != state]
+            operator.entry, states=[form for form in operator.entry.states if form.name != state]
         )
-        new = {name: own for name, own in operator.new.items() if name != state}
+        new = {name: content for name, content in operator.new.items() if name != state}
         changed = {**self._operators, uid: _Operator(entry, new)}
         return Savepoint(self._reader, changed, self._uids)
 
     def renamed(self, uid: str, new_uid: str) -> Savepoint:
-        """Give an operator, or a source, another uid."""
+        """Return a savepoint in which an operator, or a source, has another uid."""
         if uid not in self.sources():
             self._operator(uid)
         if new_uid in self._operators or new_uid in self.sources():
             raise SavepointError(f"There is an operator with uid '{new_uid}' already.")
         operators = {
-            new_uid if own == uid else own: (
-                replace(state, entry=replace(state.entry, uid=new_uid)) if own == uid else state
+            new_uid if old_uid == uid else old_uid: (
+                replace(state, entry=replace(state.entry, uid=new_uid)) if old_uid == uid else state
             )
-            for own, state in self._operators.items()
+            for old_uid, state in self._operators.items()
         }
         return Savepoint(self._reader, operators, self._uids.then(uid, new_uid))
 
     def write(self, path: str | Path) -> str:
-        """Write all of it as a new savepoint; returns its path."""
+        """Write all of it as a new savepoint, and return its path. Raises SavepointError if the folder
+        exists."""
         target = Path(path).absolute()
         if target.exists():
             raise SavepointError(f"{target} exists already; a savepoint is never changed in place.")
@@ -380,7 +387,7 @@ class Savepoint:
         return operator
 
     def _groups(self, uid: str, state: str) -> Iterator[tuple[int, Columns]]:
-        """(key group, columns) of a state."""
+        """Return (key group, columns) of a state, part by part."""
         operator = self._operator(uid)
         if state in operator.new:
             yield from sorted(operator.new[state].groups.items())

@@ -1,4 +1,4 @@
-"""Opens savepoints: checks that they are whole, and gives state back."""
+"""Opens savepoints: checks that they are complete, and returns their state."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from millpond.state.types.schemas import PICKLE, Schemas
 
 
 class SavepointReader:
-    """`check` reads every file once and raises if one is damaged. Whoever restores has done it before."""
+    """An open savepoint. Whoever restores from it has called `check` before."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = local_folder(path, "The savepoint")
         self.manifest = Manifest.read(self.path)
 
     def check(self) -> None:
+        """Read every file once. Raises SavepointError if one is missing or damaged."""
         check_file(self.path, self.manifest.job_file)
         for operator in self.manifest.operators:
             for state in operator.states:
@@ -43,11 +44,12 @@ class SavepointReader:
         return SavedJobState.decode(path.read_bytes(), str(path))
 
     def operator(self, uid: str) -> OperatorEntry | None:
-        return next((own for own in self.manifest.operators if own.uid == uid), None)
+        """Return the operator with this uid, or None."""
+        return next((entry for entry in self.manifest.operators if entry.uid == uid), None)
 
     def contents(self, uid: str, number: int) -> Iterator[Content]:
-        """The state of a key group (or subtask) in pieces, as KeyGroupState.apply takes them; none if it had
-        none."""
+        """Return the state of a key group (or subtask) in pieces, as KeyGroupState.apply takes them; none
+        if it had no state."""
         operator = self.operator(uid)
         for state in () if operator is None else operator.states:
             if number not in state.file.groups:
@@ -59,8 +61,9 @@ class SavepointReader:
                     yield to_content({state.name: (state.kind, columns)}, types)
 
     def subtask_content(self, uid: str, subtask: int, parallelism: int) -> Content | None:
-        """The state of a subtask of an operator without keys, which may have had another number of them:
-        lists are dealt out anew or united (E31), broadcast state is that of any (C38)."""
+        """Return the state of a subtask of an operator without keys, which may have had another number of
+        them: lists are dealt out anew or united (E31), broadcast state is that of any subtask (C38). None
+        if there is none."""
         operator = self.operator(uid)
         if operator is None:
             return None
@@ -74,29 +77,30 @@ class SavepointReader:
                 for position, number in enumerate(state.file.groups):
                     columns = to_columns(file.read_row_group(position), state.schemas)
                     parts[number] = _joined(parts[number], columns) if number in parts else columns
-            # Of values that were declared in different ways nothing is known but what they are.
+            # If values were declared in different ways, nothing is known about them.
             types[name] = forms[0].types if len(forms) == 1 else dict.fromkeys(state.types, PICKLE)
-            own = _of_subtask(name, parts, subtask, operator.parallelism, parallelism)
-            if own is not None and own["key"]:
-                states[name] = (state.kind, own)
+            subtask_columns = _of_subtask(name, parts, subtask, operator.parallelism, parallelism)
+            if subtask_columns is not None and subtask_columns["key"]:
+                states[name] = (state.kind, subtask_columns)
         return to_content(states, types) if states else None
 
     def table(self, uid: str, name: str) -> pyarrow.Table:
-        """All of one state; see `decoded.py`."""
-        forms = [(self._file(own).read(), own.schemas) for own in self.forms(uid, name)]
+        """Return all of one state as an Arrow table; see `decoded.py`."""
+        forms = [(self._file(form).read(), form.schemas) for form in self.forms(uid, name)]
         return decoded_table(forms)
 
     def forms(self, uid: str, name: str) -> list[StateEntry]:
-        """A state may be there more than once: key groups that no function has asked for since the program
-        changed have it as it was."""
+        """Return the forms of a state, at least one. There may be more: key groups that no function has
+        asked for since the program changed have the state as it was. Raises SavepointError if there is no
+        such state."""
         operator = self.operator(uid)
         if operator is None:
-            known = [own.uid for own in self.manifest.operators]
+            known = [entry.uid for entry in self.manifest.operators]
             raise SavepointError(f"{self.path} has no operator with uid '{uid}'; it has {known}.")
         forms = [state for state in operator.states if state.name == name]
         if forms:
             return forms
-        known = list(dict.fromkeys(own.name for own in operator.states))
+        known = list(dict.fromkeys(state.name for state in operator.states))
         raise SavepointError(
             f"{self.path}: operator '{uid}' has no state '{name}'; it has {known}."
         )
@@ -111,7 +115,8 @@ class SavepointReader:
 
 
 def without_key(types: Schemas) -> Schemas:
-    """What a log has: the types of a state's values. That of keys belongs to the operator."""
+    """Return the types of a state's values, which is what a change log has. The type of keys belongs to
+    the operator."""
     return {column: schema for column, schema in types.items() if column != KEY}
 
 
@@ -128,7 +133,7 @@ def _of_subtask(
         return parts.get(subtask)
     lists = [parts[number]["value"] if number in parts else [] for number in range(before)]
     if name.startswith(UNION):
-        elements = [element for own in lists for element in own]
+        elements = [element for part in lists for element in part]
     else:
         elements = deal_out(lists, parallelism)[subtask]
     return element_columns(elements)

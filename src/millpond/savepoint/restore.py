@@ -1,4 +1,4 @@
-"""Whether a program can start from a savepoint (E46, C41, C42). Asked before anything runs."""
+"""Checks that a program can start from a savepoint (E46, C41, C42), before anything runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millpond.state.types.schemas import PICKLE
 
 
 def open_savepoint(path: str | None) -> SavepointReader | None:
-    """Open and check the savepoint that a job is to start from."""
+    """Open and check the savepoint that a job is to start from; None if `path` is None."""
     if path is None:
         return None
     reader = SavepointReader(path)
@@ -22,6 +22,7 @@ def open_savepoint(path: str | None) -> SavepointReader | None:
 
 
 def saved_types(reader: SavepointReader) -> StoredTypes:
+    """Return the forms that states are stored in, by uid and name."""
     types: dict[str, dict[str, list[StoredForm]]] = {}
     for operator in reader.manifest.operators:
         for state in operator.states:
@@ -31,11 +32,17 @@ def saved_types(reader: SavepointReader) -> StoredTypes:
 
 
 def saved_maxima(reader: SavepointReader) -> dict[str, int]:
-    return {own.uid: own.max_parallelism for own in reader.manifest.operators if own.keyed}
+    """Return the max parallelism of keyed operators, by uid."""
+    return {
+        operator.uid: operator.max_parallelism
+        for operator in reader.manifest.operators
+        if operator.keyed
+    }
 
 
 def check_fit(plan: JobPlan, reader: SavepointReader, allow_non_restored: bool) -> None:
-    """Raise if the plan cannot take the savepoint's state over."""
+    """Raise SavepointError if the plan cannot take the savepoint's state over. With `allow_non_restored`,
+    state that no operator claims is left behind."""
     tasks = {plan.operators[task.root].uid: task for task in plan.tasks.values()}
     _check_unclaimed(reader, plan, tasks, allow_non_restored)
     for operator in reader.manifest.operators:
@@ -66,7 +73,9 @@ def _check_operator(
 ) -> None:
     operator = plan.operators[task.root]
     where = f"Operator '{operator.name}' (uid '{operator.uid}')"
-    if saved.layout and state_layout(operator) != saved.layout:  # none: made without a job
+    if (
+        saved.layout and state_layout(operator) != saved.layout
+    ):  # empty if it was made without a job
         raise SavepointError(
             f"{where} is {state_layout(operator)}, but the savepoint {reader.path} has the state of "
             f"{saved.layout}. Give it another uid to start without that state."

@@ -1,4 +1,4 @@
-"""Puts a savepoint together from the parts that tasks have written. Complete, or not there at all."""
+"""Makes a savepoint of the parts that tasks have written. It is complete, or not there at all."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ _COMPRESSION = "zstd"
 
 
 def savepoint_name(job_id: str, order_id: str) -> str:
+    """Return the name of a savepoint's folder."""
     return f"savepoint-{job_id[:6]}-{order_id[:12]}"
 
 
@@ -56,7 +57,8 @@ def write_savepoint(
     created_ms: int,
     drained: bool = False,
 ) -> Path:
-    """`job_state`: what the driver knows, by uid. The staging folder goes."""
+    """Write a savepoint of all parts in `staging` to `target`, and remove the staging folder. `job_state`
+    is what the driver knows, by uid."""
     with new_folder(target) as building:
         operators = [
             _write_operator(plan.operators[task.root], task, staging, building)
@@ -84,12 +86,14 @@ def write_savepoint(
 
 
 def building_folder(target: Path) -> Path:
+    """Return the folder in which a savepoint is built before it gets its name."""
     return target.with_name(f".{target.name}.building")
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to build a savepoint in, that gets its name when all is done, and goes if something fails."""
+    """Open a folder to build a savepoint in. It gets its name when the block ends, and is removed if the
+    block raises."""
     building = building_folder(target)
     shutil.rmtree(building, ignore_errors=True)
     (building / "state").mkdir(parents=True, mode=0o700)
@@ -108,11 +112,13 @@ def _write_operator(
 ) -> OperatorEntry:
     parts = list_parts(staging, operator.id)
     schemas: dict[_Form, Schemas] = {}
-    # Once for the types, once for the content: one piece at a time in memory.
-    for _, own, content in chain.from_iterable(map(read_part, parts)):
-        for name, found in own.items():
+    # Parts are read twice, for their types and for their content, to have one piece at a time in memory.
+    for _, part_schemas, content in chain.from_iterable(map(read_part, parts)):
+        for name, state_schemas in part_schemas.items():
             form = _form_of(name, content)
-            schemas[form] = joined_schemas(schemas[form], found) if form in schemas else found
+            schemas[form] = (
+                joined_schemas(schemas[form], state_schemas) if form in schemas else state_schemas
+            )
     files = {
         form: StateFile(folder, state_path(operator.id, operator.uid, number), form[0], schema)
         for number, (form, schema) in enumerate(sorted(schemas.items()))
@@ -134,8 +140,8 @@ def _write_operator(
     )
 
 
-# A state's name, kind and declared types. Key groups that no function has asked for since the program changed
-# have their state as it was.
+# A state's name, kind and declared types. There may be several forms of a state: key groups that no function
+# has asked for since the program changed have it as it was.
 _Form = tuple[str, str, str]
 
 
@@ -147,12 +153,14 @@ def _form_of(name: str, content: Content) -> _Form:
 
 
 def state_path(operator: int, uid: str, number: int) -> str:
+    """Return the path of a state's file within a savepoint."""
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", uid)[:80]
     return f"state/{operator}-{readable}-{number}.parquet"
 
 
 class StateFile:
-    """One state of all key groups: one or more row groups for each, one after the other."""
+    """The file of one state (in one form): one or more row groups for each key group, one key group after
+    the other."""
 
     def __init__(self, folder: Path, path: str, name: str, schemas: Schemas) -> None:
         self._folder = folder
@@ -169,6 +177,7 @@ class StateFile:
         self._biggest: Counter[str] = Counter()
 
     def add(self, number: int, kind: str, columns: dict[str, list[Any]]) -> None:
+        """Write columns of a key group (or subtask) as a row group."""
         table = to_table(number, columns, self._schemas)
         if self._writer is None:
             self._writer = pyarrow.parquet.ParquetWriter(
@@ -183,7 +192,7 @@ class StateFile:
         self._rows_of.update(columns.get("key", ()))
 
     def _count_keys(self) -> None:
-        """A key group is complete."""
+        """Count the keys of a key group that is complete."""
         self._keys += len(self._rows_of)
         for key, count in self._rows_of.most_common(_BIGGEST):
             self._biggest[repr(key)] = count
@@ -191,6 +200,7 @@ class StateFile:
         self._rows_of.clear()
 
     def close(self) -> StateEntry:
+        """Finish the file, and return its entry for the manifest."""
         self._count_keys()
         self._writer.close()
         file: FileEntry = describe_file(self._folder, self._path, self._groups)
@@ -208,7 +218,7 @@ class StateFile:
 
 
 def _sync(folder: Path) -> None:
-    """Everything must be on disk before the name is."""
+    """Bring all files to disk. Called before the folder gets its name."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)

@@ -37,13 +37,13 @@ def backend_class(backend_type: str) -> BackendClass:
             f"{options.STATE_BACKEND.key} is '{backend_type}'; it must be one of "
             f"{', '.join(_KNOWN)}, or package.module.Class of a StateBackend of your own."
         )
-    found = load_by_name(backend_type, options.STATE_BACKEND.key)
-    if not isinstance(found, type) or not issubclass(found, (StateBackend, OrderedStoreBackend)):
+    named = load_by_name(backend_type, options.STATE_BACKEND.key)
+    if not isinstance(named, type) or not issubclass(named, (StateBackend, OrderedStoreBackend)):
         raise ProgramError(
             f"{options.STATE_BACKEND.key} names '{backend_type}', which is no class that extends "
             "StateBackend or OrderedStoreBackend of millpond.datastream.state_backend."
         )
-    return found
+    return named
 
 
 def backend_settings(configuration: Configuration) -> dict[str, str]:
@@ -87,14 +87,14 @@ class OpenBackend:
                 f"The state backend '{backend_type}' cannot be opened in {folder or path}: {problem}. "
                 f"{options.STATE_LOCAL_DIR.key} names another folder."
             ) from problem
-        # Also if nobody asks for it.
+        # Also called when this object is collected.
         self.close = weakref.finalize(self, _close, self.backend, path)
 
 
 def _new_folder(folder: str | None, local_dir: str | None) -> Path:
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="millpond-state-", dir=local_dir))
-    shutil.rmtree(folder, ignore_errors=True)  # of a slot that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # left by a slot that was killed
     path = Path(folder)
     path.mkdir(parents=True, mode=0o700)
     return path

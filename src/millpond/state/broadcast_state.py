@@ -8,7 +8,7 @@ from typing import Any
 from millpond.core.codec import freeze, thaw
 from millpond.datastream.state import BroadcastState, MapStateDescriptor, StateDescriptor
 from millpond.errors import ProgramError, TypeMismatchError
-from millpond.state.hash.tables import HashMapTable
+from millpond.state.hash.maps import HashMapTable
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import MapTable
 
@@ -38,11 +38,11 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         entries: dict[Any, Any] = self._table.data.get(_OWNER, {})
         return entries
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         """Return the value of an entry, or None."""
         return thaw(self._entries().get(key))
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: object) -> bool:
         """Return True if there is such an entry."""
         return key in self._entries()
 
@@ -62,7 +62,7 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         """Return True if there are no entries."""
         return not self._entries()
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         """Set an entry. Raises TypeMismatchError if it, or its value, is not of the declared type."""
         key, value = self._conform(self._check_key, key), self._conform(self._check_value, value)
         self._table.put(_OWNER, key, freeze(value))
@@ -72,7 +72,7 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         for key, value in dict_value.items():
             self.put(key, value)
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove an entry, if it is there."""
         self._table.remove(_OWNER, key)
 
@@ -80,7 +80,7 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         """Remove all entries."""
         self._table.clear(_OWNER)
 
-    def _conform(self, check: Callable[[Any], Any] | None, value: Any) -> Any:
+    def _conform(self, check: Callable[[Any], Any] | None, value: object) -> Any:
         if check is None:
             return value
         try:

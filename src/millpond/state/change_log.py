@@ -24,13 +24,13 @@ from millpond.errors import CorruptDataError, StateLostError
 from millpond.state.key_group_state import KeyGroupState
 
 CHUNK_BYTES = 256 * 1024
-SEGMENT_BYTES = 32 * 1024  # small changes are kept in memory until they are so large together
+SEGMENT_BYTES = 32 * 1024  # small changes are joined to a segment once they are this large together
 COMPACT_MIN_BYTES = 64 * 1024
 COMPACT_MAX_CHANGES = 25_600
-COMPACT_RATIO = (
-    2.0  # what was overwritten may be so many times as large as the snapshot, and up to 1 more
-)
-LEAST_OVERWRITTEN = 1 / 3  # of changes: a state that only grows may be overwritten some day, too
+# What was overwritten may be this many times as large as the snapshot, plus up to 1, by key group.
+COMPACT_RATIO = 2.0
+# The least share of changes that is taken to overwrite something: a state that only grew may change one day.
+LEAST_OVERWRITTEN = 1 / 3
 HISTORY_LENGTH = 16
 
 
@@ -255,7 +255,7 @@ def _write_change(
 ) -> LogHead:
     change = codec.encode(BlobKind.CHANGE, state.changes())
     head = head._replace(changes=head.changes + 1, change_bytes=head.change_bytes + len(change))
-    if len(change) > SEGMENT_BYTES // 4:  # it is quick to read as it is
+    if len(change) > SEGMENT_BYTES // 4:  # large enough to be read quickly as it is
         state.fresh_changes = FreshChanges(head.token, ())
         next_row = _write_chunks(store, head.next_row, change)
         return head._replace(fresh_row=next_row, next_row=next_row, written_bytes=len(change))

@@ -24,7 +24,7 @@ from millpond.datastream.state import (
     ValueState,
 )
 from millpond.errors import TypeMismatchError
-from millpond.state.hash.tables import HashMapTable
+from millpond.state.hash.maps import HashMapTable
 from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CurrentKey:
 
     def __init__(self) -> None:
         self.key: Any = None
-        self.namespace: Any = None  # of the timer that fires: its window
+        self.namespace: Any = None  # the window of the timer that fires
 
 
 class Handle:
@@ -49,8 +49,8 @@ class Handle:
         self._descriptor = descriptor
         self._current = current
         self._admit = self._admission(descriptor)
-        # Strings, and integers within limits, are let in without a call if they are declared; and bytes
-        # if nothing is.
+        # Values of these types are admitted without a call: declared strings, declared integers within
+        # their limits, and bytes if no type is declared.
         declared = descriptor.type_info
         undeclared = bytes if self._admit is freeze else None
         self._plain: type | None = str if declared == Types.STRING() else undeclared
@@ -94,7 +94,7 @@ class Handle:
         self._data = self._table.data
 
 
-def _thaw(value: Any) -> Any:
+def _thaw(value: object) -> Any:
     return loads(value.data) if type(value) is Frozen else value
 
 
@@ -108,7 +108,7 @@ class ValueStateHandle(Handle, ValueState[Any]):
         value = self._data.get(self._current.key)
         return loads(value.data) if type(value) is Frozen else value
 
-    def update(self, value: Any) -> None:
+    def update(self, value: object) -> None:
         """Set the current key's value; None removes it."""
         if value is None:
             self._table.remove(self._current.key)
@@ -133,7 +133,7 @@ class ListStateHandle(Handle, ListState[Any]):
         """Return copies of the current key's elements."""
         return [_thaw(value) for value in self._data.get(self._current.key, ())]
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Append an element."""
         self._table.extend(self._current.key, self._admit_all((value,)))
 
@@ -170,12 +170,12 @@ class MapStateHandle(Handle, MapState[Any, Any]):
             self._owner, self._own = owner, self._table.entries(owner)
         return self._own
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         """Return the value of an entry, or None. It is a copy if it is mutable."""
         value = self._entries().get(key)
         return loads(value.data) if type(value) is Frozen else value
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         """Set an entry."""
         self._table.put(self._current.key, key, self._admit_all((value,))[0])
 
@@ -184,11 +184,11 @@ class MapStateHandle(Handle, MapState[Any, Any]):
         for key, value in dict_value.items():
             self.put(key, value)
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove an entry, if it is there."""
         self._table.remove(self._current.key, key)
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: object) -> bool:
         """Return True if there is such an entry."""
         return key in self._entries()
 
@@ -235,7 +235,7 @@ class HashMapStateHandle(MapStateHandle):
     def _entries(self) -> dict[Any, Any]:
         return self._data.get(self._current.key) or {}
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         """Return the value of an entry, or None. It is a copy if it is mutable."""
         owner = self._current.key
         if owner is not self._owner:
@@ -245,7 +245,7 @@ class HashMapStateHandle(MapStateHandle):
         value = self._own.get(key)
         return loads(value.data) if type(value) is Frozen else value
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: Any) -> None:
         """Set an entry, as `HashMapTable.put` does."""
         kind = type(value)
         if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
@@ -266,7 +266,7 @@ class HashMapStateHandle(MapStateHandle):
             self._table.put_again(location)
         entries[key] = value
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove an entry, if it is there, as `HashMapTable.remove` does."""
         owner = self._current.key
         if owner is not self._owner:
@@ -280,7 +280,7 @@ class HashMapStateHandle(MapStateHandle):
             del self._data[owner]
             self._own = None
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: object) -> bool:
         """Return True if there is such an entry."""
         return key in self._entries()
 
@@ -305,12 +305,12 @@ class HashMapStateHandle(MapStateHandle):
 class WatchedMapStateHandle(HashMapStateHandle):
     """Map state over a table in memory that look-ups read, because the state is queryable."""
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         """Set an entry, after the table has noted what it was."""
         self._table.note(self._current.key, key)
         super().put(key, value)
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove an entry, after the table has noted what it was."""
         self._table.note(self._current.key, key)
         super().remove(key)
@@ -334,7 +334,7 @@ class ReducingStateHandle(Handle, ReducingState[Any]):
         """Return the value as the table holds it (immutable, or frozen), or None."""
         return self._data.get(self._current.key)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Reduce a value into the one that is there."""
         old = self._data.get(self._current.key, MISSING)
         if old is not MISSING:
@@ -360,7 +360,7 @@ class AggregatingStateHandle(Handle, AggregatingState[Any, Any]):
         accumulator = self._data.get(self._current.key, MISSING)
         return None if accumulator is MISSING else self._function.get_result(_thaw(accumulator))
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Add a value to the accumulator; the first one creates it."""
         old = self._data.get(self._current.key, MISSING)
         accumulator = self._function.create_accumulator() if old is MISSING else _thaw(old)

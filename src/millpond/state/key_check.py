@@ -13,7 +13,7 @@ from millpond.state.tables import DataTable
 from millpond.state.types.evolution import type_text
 from millpond.state.types.schemas import PICKLE, Schema, is_pickled, schema_of
 
-KEY = "key"  # the column, and its place among the types of a state in a savepoint
+KEY = "key"  # the savepoint column of keys, and the name of their type among the types of a state
 _INTEGERS = ("int", "long")
 
 

@@ -23,7 +23,7 @@ from millpond.state.types.declared import (
 )
 from millpond.state.types.schemas import Schemas
 
-# Names of states that are little, or made of arrays, in every key group (or subtask) begin with one of these.
+# How the names of states begin that are small in every key group (or subtask), and so stay in memory.
 ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
 _MEMORY = HashKeyGroup()
 _NO_TIMERS = (encode_list([]), encode_list([]))
@@ -40,14 +40,14 @@ class KeyGroupState:
         self.kinds: dict[str, StateKind] = {}
         self.event_timers: Timers = self._storage.timers("event")
         self.processing_timers: Timers = self._storage.timers("processing")
-        # What an operator computed from the state and would have to compute again; not in the log.
+        # What operators have computed from the state, so as not to compute it again. It is not in the log.
         self.derived: dict[Any, Any] = {}
         self.where = f"key group {key_group}"  # for messages
-        # What the values of states are, as they were written or are declared now; see evolution.py.
+        # The schemas that values of states were written with, or are declared with now (types/evolution.py).
         self.types: dict[str, Schemas] = {}
         self._unlogged_types: set[str] = set()
-        self.is_restored = False  # from a savepoint, and the log does not know yet
-        self.fresh_changes: Any = None  # kept for the log, see changelog.py
+        self.is_restored = False  # from a savepoint, which is not in the log yet
+        self.fresh_changes: Any = None  # a change_log.FreshChanges
         self._timed: set[str] = set()  # states whose entries rest with their times
         self._cleaners: dict[str, Cleaner] = {}
         self._converted = False  # a state got another type or time to live since the last commit
@@ -199,8 +199,10 @@ class KeyGroupState:
             "processing": self.processing_timers.snapshot_parts(),
         }
         yield {
-            "states": {name: (self._kind_text(name), next(own)) for name, own in pieces.items()},
-            "types": dict(self.types),  # also of states that are empty now
+            "states": {
+                name: (self._kind_text(name), next(parts)) for name, parts in pieces.items()
+            },
+            "types": dict(self.types),  # including those of states that are empty now
             **{domain: next(timers) for domain, timers in domains.items()},
         }
         nothing = {"states": {}, "types": {}, "event": _NO_TIMERS, "processing": _NO_TIMERS}
@@ -209,8 +211,8 @@ class KeyGroupState:
             for piece in rest:
                 yield nothing | {"states": {name: (self._kind_text(name), piece)}, "types": types}
         for domain, timers in domains.items():
-            for some in timers:
-                yield nothing | {domain: some}
+            for part in timers:
+                yield nothing | {domain: part}
 
     def apply(self, content: dict[str, Any]) -> None:
         """Take over a snapshot (into an empty state), or the changes of one batch. Raises CorruptDataError if

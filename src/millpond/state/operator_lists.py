@@ -13,8 +13,10 @@ from millpond.datastream.operator_state import (
 )
 from millpond.datastream.state import ListState, ListStateDescriptor
 from millpond.errors import ProgramError
-from millpond.state.handles import CurrentKey, ListStateHandle
+from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
+from millpond.state.kinds.kind import BackendFamily
+from millpond.state.kinds.registry import spec_of
 from millpond.state.types.declared import (
     CANNOT_CONVERT,
     cannot_convert,
@@ -22,8 +24,8 @@ from millpond.state.types.declared import (
     declared_schemas,
 )
 
-SPLIT = "_operator."  # before the names of lists that are dealt out anew
-UNION = "_union."  # before those that everyone gets
+SPLIT = "_operator."  # begins the names of lists that are dealt out anew
+UNION = "_union."  # begins the names of lists that every subtask gets as a whole
 
 
 class InitializationContext(FunctionInitializationContext, OperatorStateStore):
@@ -59,10 +61,14 @@ class InitializationContext(FunctionInitializationContext, OperatorStateStore):
     def get_union_list_state(self, descriptor: ListStateDescriptor) -> Any:
         """Return a list that begins with the elements of all subtasks."""
         handle = self._unions[descriptor.name] = self._handle(UNION, descriptor)
-        lists = [own[descriptor.name] for own in self._known if descriptor.name in own]
+        lists = [
+            lists_of_subtask[descriptor.name]
+            for lists_of_subtask in self._known
+            if descriptor.name in lists_of_subtask
+        ]
         if lists:
             handle.update(
-                [element for own in lists for element in self._converted(own, descriptor)]
+                [element for written in lists for element in self._converted(written, descriptor)]
             )
         return handle
 
@@ -85,9 +91,10 @@ class InitializationContext(FunctionInitializationContext, OperatorStateStore):
                 f"The list '{descriptor.name}' of a function without keys has a time to live, which only "
                 "keyed state can have. Leave it out, and drop what is too old in snapshot_state."
             )
-        own = copy.copy(descriptor)
-        own.name = prefix + descriptor.name
-        handle = ListStateHandle(own, CurrentKey())
+        renamed = copy.copy(descriptor)
+        renamed.name = prefix + descriptor.name
+        # The tables of operator state are always in memory.
+        handle = spec_of(renamed.kind).handle(renamed, CurrentKey(), BackendFamily.HASH)
         self._bound.append(handle)
         handle.bind(self._state)
         return handle
@@ -114,7 +121,7 @@ def deal_out(lists: list[list[Any]], parallelism: int) -> list[list[Any]]:
     get one more."""
     if len(lists) == parallelism:
         return lists
-    elements = [element for own in lists for element in own]
+    elements = [element for part in lists for element in part]
     size, remainder = divmod(len(elements), parallelism)
     dealt, begin = [], 0
     for subtask in range(parallelism):

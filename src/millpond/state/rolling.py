@@ -83,9 +83,8 @@ def running(
         Aggregation.MAX: numpy.maximum,
         Aggregation.MIN: numpy.minimum,
     }[aggregation]
-    if (
-        numbers.dtype.kind == "i"
-    ):  # Python's integers do not overflow; the state refuses what is too large
+    if numbers.dtype.kind == "i":
+        # Python's integers do not overflow; the state refuses what is too large.
         numbers, before = numbers.astype(object), before.astype(object)
     results = numpy.empty(len(numbers), numpy.result_type(numbers, before))
     for start, length, old in zip(starts.tolist(), lengths.tolist(), before, strict=True):
@@ -125,7 +124,7 @@ def _running(aggregation: Aggregation, numbers: Numbers, starts: Numbers) -> Num
         sums = numpy.cumsum(numbers)
         before = sums[starts] - numbers[starts]
         return sums - numpy.repeat(before, lengths)
-    # Each group lies above the one before, so that its extreme begins anew.
+    # Lift each group above the one before, so that its maximum starts afresh.
     low = int(numbers.min())
     span = int(numbers.max()) - low + 1
     if span * (len(starts) + 1) >= _LIMIT:

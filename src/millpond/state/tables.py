@@ -91,7 +91,7 @@ class DataTable(StateTable):
         iterator is in use."""
 
     @abstractmethod
-    def clear(self, key: Any) -> None:
+    def clear(self, key: object) -> None:
         """Remove everything that a key has."""
 
     @abstractmethod
@@ -115,7 +115,7 @@ class DataTable(StateTable):
             f"State cannot be queryable with this backend: its {type(self).__name__} has no look_up."
         )
 
-    def look_up(self, key: Any, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> Any:
         """Return what a key has, at rest (of lists and maps a copy), or MISSING; if `committed`, what it had
         at the last commit.
 
@@ -129,14 +129,14 @@ class ValueTable(DataTable):
     """key -> one value. Also holds the accumulators of reducing and aggregating state."""
 
     @abstractmethod
-    def set(self, key: Any, value: Any) -> None:
+    def set(self, key: object, value: object) -> None:
         """Set the value of a key."""
 
     @abstractmethod
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove the value of a key, if there is one."""
 
-    def clear(self, key: Any) -> None:
+    def clear(self, key: object) -> None:
         """Remove the value of a key, if there is one."""
         self.remove(key)
 
@@ -159,14 +159,14 @@ class ListTable(DataTable):
     """key -> list."""
 
     @abstractmethod
-    def extend(self, key: Any, values: list[Any]) -> None:
+    def extend(self, key: object, values: list[Any]) -> None:
         """Append values to the list of a key. Costs and logs only what is appended."""
 
     @abstractmethod
-    def replace(self, key: Any, values: list[Any]) -> None:
+    def replace(self, key: object, values: list[Any]) -> None:
         """Set the list of a key; an empty one removes it."""
 
-    def clear(self, key: Any) -> None:
+    def clear(self, key: object) -> None:
         """Remove the list of a key, if there is one."""
         self.replace(key, [])
 
@@ -193,19 +193,19 @@ class MapTable(DataTable):
     """key -> entries. Each entry is read, written and logged alone."""
 
     @abstractmethod
-    def entries(self, key: Any) -> Any:
+    def entries(self, key: object) -> Any:
         """Return the entries of a key, which can be asked like a dictionary until the batch is over."""
 
     @abstractmethod
-    def entry(self, key: Any, entry: Any) -> Any:
+    def entry(self, key: object, entry: object) -> Any:
         """Return the value of an entry, or MISSING."""
 
     @abstractmethod
-    def put(self, key: Any, entry: Any, value: Any) -> None:
+    def put(self, key: object, entry: object, value: object) -> None:
         """Set the value of an entry."""
 
     @abstractmethod
-    def remove(self, key: Any, entry: Any) -> None:
+    def remove(self, key: object, entry: object) -> None:
         """Remove an entry, if it is there."""
 
     def change_all(
@@ -227,6 +227,6 @@ class MapTable(DataTable):
             self.remove(key, entry)
         return 1
 
-    def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
+    def look_up_entry(self, key: object, entry: object, committed: bool) -> Any:
         """Return what `look_up` would have for one entry, or MISSING."""
         raise NotImplementedError

@@ -26,11 +26,11 @@ class Timers(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+    def register(self, time_ms: int, key: object, namespace: object = None) -> None:
         """Add a timer. Does nothing if it is there."""
 
     @abstractmethod
-    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+    def delete(self, time_ms: int, key: object, namespace: object = None) -> None:
         """Remove a timer, if it is there."""
 
     @abstractmethod
@@ -114,7 +114,7 @@ class TimerQueue(Timers):
     def __len__(self) -> int:
         return sum(map(len, self._spans.values()))
 
-    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+    def register(self, time_ms: int, key: object, namespace: object = None) -> None:
         """Add a timer. Does nothing if it is there."""
         timer = (time_ms, key, namespace)
         span = time_ms >> _SPAN_BITS
@@ -129,7 +129,7 @@ class TimerQueue(Timers):
             self._came_late = True
             timers[timer] = self._add_late(timer)
 
-    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+    def delete(self, time_ms: int, key: object, namespace: object = None) -> None:
         """Remove a timer, if it is there."""
         timer = (time_ms, key, namespace)
         timers = self._spans.get(time_ms >> _SPAN_BITS)
@@ -164,10 +164,10 @@ class TimerQueue(Timers):
                 if near:
                     self.next_ms = near[-1][0]
                 return timer
-        found = self._peek(clock_ms)
-        if found is None:
+        earliest_timer = self._peek(clock_ms)
+        if earliest_timer is None:
             return None
-        timer, time_ms, near = found, found[0], self._near
+        timer, time_ms, near = earliest_timer, earliest_timer[0], self._near
         if time_ms > clock_ms:
             self.next_ms = time_ms
             return None

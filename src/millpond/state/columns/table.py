@@ -36,7 +36,7 @@ class ColumnTable(StateTable):
     def __init__(self) -> None:
         self._row_of: dict[Any, int] = {}
         self._keys: list[Any] = []  # row -> key
-        self._free: list[int] | None = []  # None: to be found out
+        self._free: list[int] | None = []  # rows without a key; None: not computed yet
         self._cells: dict[str, Cells] = {}
         self._defaults: dict[str, Any] = {}
         self._timers_of = numpy.zeros(0, numpy.int32)  # row -> its number of timers
@@ -46,8 +46,8 @@ class ColumnTable(StateTable):
 
     def _begin_batch(self) -> None:
         self._new: list[int] = []  # rows that were given to keys since the last commit
-        self._freed: list[int] = []  # rows that were in use then and are not any more
-        self._released: list[int] = []  # those, and rows that came and went since then
+        self._freed: list[int] = []  # rows that were in use at the last commit, and are free now
+        self._released: list[int] = []  # the same, and rows that were given and freed since then
         self._touched: list[Numbers] = []
         self._written: dict[str, list[Numbers]] = {}
         self._fired_until_ms: int | None = None
@@ -199,7 +199,7 @@ class ColumnTable(StateTable):
         end = int(numpy.searchsorted(times, until_ms, side="right"))
         if (
             end > count
-        ):  # the others of the same time: they fire in this batch, so the log need not know
+        ):  # others of the same time: they fire in this batch, so the log need not have them
             self.timers.add(times[count:end], rows[count:end])
             self._count_timers(rows[count:end], 1)
 

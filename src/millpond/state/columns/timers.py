@@ -80,10 +80,10 @@ class ColumnTimers:
         gone, kept = [], []
         for times, rows in self._layers:
             candidates = numpy.flatnonzero(numpy.isin(times, wanted))
-            found = [i for i in candidates.tolist() if (int(times[i]), int(rows[i])) in timers]
-            gone.append(rows[found])
-            if len(found) < len(times):
-                kept.append((numpy.delete(times, found), numpy.delete(rows, found)))
+            matching = [i for i in candidates.tolist() if (int(times[i]), int(rows[i])) in timers]
+            gone.append(rows[matching])
+            if len(matching) < len(times):
+                kept.append((numpy.delete(times, matching), numpy.delete(rows, matching)))
         self._layers = kept
         return numpy.concatenate(gone) if gone else _NONE
 

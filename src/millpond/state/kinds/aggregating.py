@@ -57,8 +57,8 @@ class AggregatingKind(SingleValueKind[AggregatingStateDescriptor]):
         self,
         table: ValueTable,
         descriptor: AggregatingStateDescriptor,
-        key: Any,
-        into: Any,
+        key: object,
+        into: object,
         others: Iterable[Any],
     ) -> None:
         """Merge the accumulators of other windows into that of one of them."""

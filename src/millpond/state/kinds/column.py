@@ -33,6 +33,7 @@ class ColumnKind(StateKindSpec[ColumnStateDescriptor, ColumnTable]):
 
     kind = StateKind.COLUMN
     in_memory_only = True
+    for_column_functions = True
     can_be_queryable = False
     can_be_written = False
 

@@ -67,6 +67,8 @@ class StateKindSpec(ABC, Generic[D, T]):
     """The kind that this specifies. Its value names the kind in change logs and savepoints."""
     in_memory_only: ClassVar[bool] = False
     """True if tables are in memory whatever the backend, so that `ordered_table` is never called."""
+    for_column_functions: ClassVar[bool] = False
+    """True if functions on columns have states of this kind, and no others; other functions have none."""
     can_be_queryable: ClassVar[bool] = True
     """False if a state of this kind cannot be looked up by other processes."""
 
@@ -162,7 +164,9 @@ class StateKindSpec(ABC, Generic[D, T]):
 
     # --- windows -------------------------------------------------------------------------------------
 
-    def merge(self, table: T, descriptor: D, key: Any, into: Any, others: Iterable[Any]) -> None:
+    def merge(
+        self, table: T, descriptor: D, key: object, into: object, others: Iterable[Any]
+    ) -> None:
         """Bring what a table has under (key, window) for each window of `others` to (key, `into`); nothing is
         lost.
 

@@ -96,8 +96,8 @@ class ListKind(StateKindSpec[ListStateDescriptor, ListTable]):
         self,
         table: ListTable,
         descriptor: ListStateDescriptor,
-        key: Any,
-        into: Any,
+        key: object,
+        into: object,
         others: Iterable[Any],
     ) -> None:
         """Append the elements of other windows to those of one of them."""

@@ -16,7 +16,7 @@ from millpond.state.handles import (
     MapStateHandle,
     WatchedMapStateHandle,
 )
-from millpond.state.hash.tables import HashMapTable
+from millpond.state.hash.maps import HashMapTable
 from millpond.state.kinds.kind import (
     ENTRY,
     KEY,
@@ -124,10 +124,10 @@ class MapKind(StateKindSpec[MapStateDescriptor, MapTable]):
 
 
 class _ReadOnlyMap(ReadOnlyView, MapState[Any, Any]):
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         return self._content.get(key)
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: object) -> bool:
         return key in self._content
 
     def items(self) -> Iterable[tuple[Any, Any]]:
@@ -142,11 +142,11 @@ class _ReadOnlyMap(ReadOnlyView, MapState[Any, Any]):
     def is_empty(self) -> bool:
         return not self._content
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         refuse_change()
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         refuse_change()
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         refuse_change()

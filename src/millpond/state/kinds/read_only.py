@@ -31,6 +31,6 @@ class ReadOnlyAppendingView(ReadOnlyView):
         """Return the content."""
         return self._content
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Refuse the change."""
         refuse_change()

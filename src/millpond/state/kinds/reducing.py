@@ -44,8 +44,8 @@ class ReducingKind(SingleValueKind[ReducingStateDescriptor]):
         self,
         table: ValueTable,
         descriptor: ReducingStateDescriptor,
-        key: Any,
-        into: Any,
+        key: object,
+        into: object,
         others: Iterable[Any],
     ) -> None:
         """Reduce the values of other windows into that of one of them."""

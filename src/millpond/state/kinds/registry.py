@@ -14,9 +14,8 @@ from millpond.state.kinds.map import MapKind
 from millpond.state.kinds.reducing import ReducingKind
 from millpond.state.kinds.value import ValueKind
 
-TTL_MARK = (
-    "+ttl"  # after the kind of a state whose values rest with their times, in logs and savepoints
-)
+# Follows the kind of a state whose values rest with their times, in change logs and savepoints.
+TTL_MARK = "+ttl"
 AnySpec = StateKindSpec[Any, Any]
 _SPECS: dict[str, AnySpec] = {}
 

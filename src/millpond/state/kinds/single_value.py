@@ -50,8 +50,8 @@ def merge_values(
     table: ValueTable,
     combining: Combining,
     timed: bool,
-    key: Any,
-    into: Any,
+    key: object,
+    into: object,
     others: Iterable[Any],
 ) -> None:
     """Combine the values of other windows of a key with that of the window `into`. A `timed` value gets the

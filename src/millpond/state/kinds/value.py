@@ -42,5 +42,5 @@ class _ReadOnlyValue(ReadOnlyView, ValueState[Any]):
     def value(self) -> Any:
         return self._content
 
-    def update(self, value: Any) -> None:
+    def update(self, value: object) -> None:
         refuse_change()

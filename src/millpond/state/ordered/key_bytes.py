@@ -43,9 +43,8 @@ _LONGEST = 0xFFFFFFFF
 _NONE, _BYTES, _STRING, _TUPLE, _INT, _FLOAT = 0x01, 0x02, 0x03, 0x05, 0x15, 0x21
 _SMALL_INT, _LARGE_INT = 0x14, 0x16
 _END = b"\x00"
-EXACT = frozenset(
-    {str, int, bytes, type(None)}
-)  # keys of these types, and tuples of them, are exact
+# Keys of these types, and tuples of them, are exact.
+EXACT = frozenset({str, int, bytes, type(None)})
 
 
 def encode_key(key: Any) -> bytes:
@@ -160,7 +159,7 @@ def _decode_long(data: bytes, at: int) -> tuple[int, int]:
 
 def _encode_float(key: float) -> bytes:
     if key.is_integer():
-        return encode_key(int(key))  # equal keys
+        return encode_key(int(key))  # 1.0 and 1 are equal keys
     (bits,) = _UINT64.unpack(struct.pack(">d", key if not math.isnan(key) else math.nan))
     bits = bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | _OFFSET
     return _INT64.pack(_FLOAT, bits)

@@ -22,11 +22,11 @@ class StoredListTable(StoredTable, ListTable):
     def __init__(self, store: OrderedStore, prefix: bytes, next_number: Callable[[], int]) -> None:
         super().__init__(store, prefix)
         self._next_number = next_number
-        # key -> (whether this is all, else it comes after what is stored; elements)
-        self._waiting: dict[Any, tuple[bool, list[Any]]] = {}
-        self._known: dict[Any, list[Any]] = {}  # what is stored, of keys that were read
+        # key -> (True if the elements replace what is stored, False if they follow it; elements)
+        self._waiting: dict[object, tuple[bool, list[Any]]] = {}
+        self._known: dict[object, list[Any]] = {}  # the stored elements of keys that were read
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: Any = None) -> Any:
         """Return the list of a key, or `default`. What was read is remembered until the batch is over."""
         is_all, added = self._waiting.get(key, (False, []))
         if is_all:
@@ -35,21 +35,21 @@ class StoredListTable(StoredTable, ListTable):
             self._known[key] = self._stored(key)
         return [*self._known[key], *added] or default
 
-    def _read(self, key: Any) -> list[Any]:
+    def _read(self, key: object) -> list[Any]:
         """Return the list of a key, like `get`, without remembering it."""
         is_all, added = self._waiting.get(key, (False, []))
         return added if is_all else [*self._stored(key), *added]
 
-    def look_up(self, key: Any, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> Any:
         """Return a copy of a key's list, now or as it was `committed`, or MISSING."""
         return (self._stored(key) if committed else list(self._read(key))) or MISSING
 
-    def _stored(self, key: Any) -> list[Any]:
+    def _stored(self, key: object) -> list[Any]:
         address = self._prefix + encode_key(key)
         chunks = [unpack(data) for _, data in self._store.scan(address, after(address))]
         return list(chain.from_iterable(chunks))
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         return bool(self.get(key))
 
     def __iter__(self) -> Iterator[Any]:
@@ -64,10 +64,10 @@ class StoredListTable(StoredTable, ListTable):
         """Return what was appended first to each key, under the address of the key."""
         last = b""
         for address, data in self._store.scan(self._prefix, self._end):
-            own = address[:-_NUMBER_BYTES]
-            if own != last:
-                last = own
-                yield own, data
+            key_address = address[:-_NUMBER_BYTES]
+            if key_address != last:
+                last = key_address
+                yield key_address, data
 
     def locations(self) -> Iterator[Any]:
         """Return the keys that there are; some may come twice. The table may change meanwhile."""
@@ -78,7 +78,7 @@ class StoredListTable(StoredTable, ListTable):
                 yield self._key_of(address, data)
         yield from list(self._waiting)
 
-    def extend(self, key: Any, values: list[Any]) -> None:
+    def extend(self, key: object, values: list[Any]) -> None:
         """Append values to the list of a key."""
         waiting = self._waiting.get(key)
         if waiting is None:
@@ -86,7 +86,7 @@ class StoredListTable(StoredTable, ListTable):
         else:
             waiting[1].extend(values)
 
-    def replace(self, key: Any, values: list[Any]) -> None:
+    def replace(self, key: object, values: list[Any]) -> None:
         """Set the list of a key; an empty one removes it."""
         if not values and key not in self._waiting and self._known.get(key) == []:
             return  # it was read, and is empty

@@ -18,7 +18,7 @@ class StoredMapStateHandle(MapStateHandle):
     _table: StoredMapTable
     _own: StoredEntries
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         """Return the value of an entry, or None. It is a copy if it is mutable."""
         owner = self._current.key
         if owner is not self._owner:
@@ -30,7 +30,7 @@ class StoredMapStateHandle(MapStateHandle):
             return None
         return loads(value.data) if type(value) is Frozen else value
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: Any) -> None:
         """Set an entry."""
         kind = type(value)
         if kind is not self._plain and (kind is not int or not self._low <= value <= self._high):
@@ -41,11 +41,11 @@ class StoredMapStateHandle(MapStateHandle):
         owner = self._current.key
         if owner is not self._owner:
             self._owner, self._own = owner, self._table.entries(owner)
-        own = self._own
-        own.known[key] = value
-        own.changed[key] = None
+        entries = self._own
+        entries.known[key] = value
+        entries.changed[key] = None
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove an entry, if it is there."""
         owner = self._current.key
         if owner is not self._owner:

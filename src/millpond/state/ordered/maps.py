@@ -36,11 +36,11 @@ class StoredEntries:
         self._get = get
         self._scan = scan
         self.prefix = prefix
-        self.known: dict[Any, Any] = {}
-        self.addresses: dict[Any, bytes] = {}  # of entries that were read
-        self.changed: dict[Any, None] = {}
+        self.known: dict[object, Any] = {}
+        self.addresses: dict[object, bytes] = {}  # addresses of entries that were read
+        self.changed: dict[object, None] = {}
 
-    def read(self, entry: Any) -> Any:
+    def read(self, entry: object) -> Any:
         """Return what the store has for an entry, or MISSING, and remember it. Called if the entry is not
         known."""
         address = self.addresses[entry] = self.prefix + encode_key(entry)
@@ -48,28 +48,28 @@ class StoredEntries:
         value = self.known[entry] = MISSING if data is None else unpack(data)
         return value
 
-    def put(self, entry: Any, value: Any) -> None:
+    def put(self, entry: object, value: object) -> None:
         """Set the value of an entry; MISSING removes it."""
         self.known[entry] = value
         self.changed[entry] = None
 
-    def remove(self, entry: Any) -> None:
+    def remove(self, entry: object) -> None:
         """Remove an entry. Nothing is written if it was looked for and is not there."""
         if self.known.get(entry) is MISSING and entry not in self.changed:
             return  # it was looked for, and is not there
         self.put(entry, MISSING)
 
-    def get(self, entry: Any, default: Any = None) -> Any:
+    def get(self, entry: object, default: Any = None) -> Any:
         """Return the value of an entry, or `default`."""
         value = self.known.get(entry, UNKNOWN)
         if value is UNKNOWN:
             value = self.read(entry)
         return default if value is MISSING else value
 
-    def __contains__(self, entry: Any) -> bool:
+    def __contains__(self, entry: object) -> bool:
         return self.get(entry, MISSING) is not MISSING
 
-    def __getitem__(self, entry: Any) -> Any:
+    def __getitem__(self, entry: object) -> Any:
         value = self.get(entry, MISSING)
         if value is MISSING:
             raise KeyError(entry)
@@ -124,9 +124,9 @@ class StoredMapTable(StoredTable, MapTable):
         super().__init__(store, prefix)
         self._key_bytes = key_bytes
         self._get = store.getter()
-        self._owners: dict[Any, StoredEntries] = {}  # of keys that this batch has asked for
+        self._owners: dict[object, StoredEntries] = {}  # the keys that this batch has asked for
 
-    def entries(self, key: Any) -> StoredEntries:
+    def entries(self, key: object) -> StoredEntries:
         """Return the entries of a key, to be asked until the batch is over."""
         entries = self._owners.get(key)
         if entries is None:
@@ -134,51 +134,57 @@ class StoredMapTable(StoredTable, MapTable):
             entries = self._owners[key] = StoredEntries(self._get, self._store.scan, prefix)
         return entries
 
-    def look_up(self, key: Any, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> Any:
         """Return the entries of a key, now or as they were `committed`, or MISSING."""
         prefix = self._prefix + encode_key(key)
-        own = None if committed else self._owners.get(key)
+        key_entries = None if committed else self._owners.get(key)
         waiting: dict[bytes, tuple[Any, Any]] = {}
-        if own is not None:
-            waiting = {prefix + encode_key(e): (e, own.known[e]) for e in own.changed}
+        if key_entries is not None:
+            waiting = {
+                prefix + encode_key(e): (e, key_entries.known[e]) for e in key_entries.changed
+            }
         entries = dict(_merged(prefix, self._store.scan(prefix, after(prefix)), waiting))
         return entries or MISSING
 
-    def look_up_entry(self, key: Any, entry: Any, committed: bool) -> Any:
+    def look_up_entry(self, key: object, entry: object, committed: bool) -> Any:
         """Return the value of an entry, now or as it was `committed`, or MISSING."""
-        own = None if committed else self._owners.get(key)
-        if own is not None and entry in own.changed:
-            return own.known[entry]
+        key_entries = None if committed else self._owners.get(key)
+        if key_entries is not None and entry in key_entries.changed:
+            return key_entries.known[entry]
         data = self._get(self._prefix + encode_key(key) + encode_key(entry))
         return MISSING if data is None else unpack(data)
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: Any = None) -> Any:
         """Return the entries of a key, also if there are none."""
         return self.entries(key)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         return bool(self.entries(key))
 
-    def entry(self, key: Any, entry: Any) -> Any:
+    def entry(self, key: object, entry: object) -> Any:
         """Return the value of an entry, or MISSING."""
         return self.entries(key).get(entry, MISSING)
 
-    def put(self, key: Any, entry: Any, value: Any) -> None:
+    def put(self, key: object, entry: object, value: object) -> None:
         """Set the value of an entry."""
         self.entries(key).put(entry, value)
 
-    def remove(self, key: Any, entry: Any) -> None:
+    def remove(self, key: object, entry: object) -> None:
         """Remove an entry, if it is there."""
         self.entries(key).remove(entry)
 
-    def clear(self, key: Any) -> None:
+    def clear(self, key: object) -> None:
         """Remove all entries of a key."""
         entries = self.entries(key)
         for entry in [entry for entry, _ in entries.items()]:
             entries.put(entry, MISSING)
 
     def __iter__(self) -> Iterator[Any]:
-        waiting = {own.prefix: key for key, own in self._owners.items() if own.changed}
+        waiting = {
+            key_entries.prefix: key
+            for key, key_entries in self._owners.items()
+            if key_entries.changed
+        }
         for address, data in in_order(self._stored_owners(), waiting):
             if data is not None:
                 yield self._location_of(address, data)[0]
@@ -190,9 +196,9 @@ class StoredMapTable(StoredTable, MapTable):
         start = self._prefix
         while (first := next(self._store.scan(start, self._end), None)) is not None:
             key, _ = self._location_of(*first)
-            own = self._prefix + encode_key(key)
-            yield own, pack_with_key((key, None), None)
-            start = after(own)
+            key_address = self._prefix + encode_key(key)
+            yield key_address, pack_with_key((key, None), None)
+            start = after(key_address)
 
     def _location_of(self, address: bytes, data: bytes) -> tuple[Any, Any]:
         kept = kept_key(data)
@@ -206,17 +212,17 @@ class StoredMapTable(StoredTable, MapTable):
         meanwhile."""
         for address, data in self._slowly(self._prefix):
             yield self._location_of(address, data)
-        for key, own in list(self._owners.items()):
-            for entry in list(own.changed):
+        for key, key_entries in list(self._owners.items()):
+            for entry in list(key_entries.changed):
                 yield key, entry
 
     def changed_count(self) -> int:
         """Return how many entries have changed since the last commit."""
-        return sum(len(own.changed) for own in self._owners.values())
+        return sum(len(key_entries.changed) for key_entries in self._owners.values())
 
     def has_changes(self) -> bool:
         """Return True if an entry has changed since the last commit."""
-        return any(own.changed for own in self._owners.values())
+        return any(key_entries.changed for key_entries in self._owners.values())
 
     # --- the log ---------------------------------------------------------------------------------
 
@@ -227,10 +233,10 @@ class StoredMapTable(StoredTable, MapTable):
         entries: list[Any] = []
         values: list[Any] = []
         gone: list[tuple[Any, Any]] = []
-        for key, own in self._owners.items():
+        for key, key_entries in self._owners.items():
             before = len(entries)
-            for entry in own.changed:
-                value = own.known[entry]
+            for entry in key_entries.changed:
+                value = key_entries.known[entry]
                 if value is MISSING:
                     gone.append((key, entry))
                 else:
@@ -243,29 +249,29 @@ class StoredMapTable(StoredTable, MapTable):
 
     def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
         waiting = {
-            own.prefix + encode_key(entry): (key, entry, own.known[entry])
-            for key, own in self._owners.items()
-            for entry in own.changed
+            key_entries.prefix + encode_key(entry): (key, entry, key_entries.known[entry])
+            for key, key_entries in self._owners.items()
+            for entry in key_entries.changed
         }
         keys: list[Any] = []
         counts: list[int] = []
         entries: list[Any] = []
         values: list[Any] = []
-        owner, own_prefix = UNKNOWN, b""
+        owner, key_prefix = UNKNOWN, b""
         for address, data in in_order(self._store.scan(self._prefix, self._end), waiting):
             if data is None:
                 key, entry, value = waiting[address]
                 if value is MISSING:
                     continue
-            elif own_prefix and address.startswith(own_prefix) and data[0] != 0x01:
-                key, entry, value = owner, decode_key(address, len(own_prefix))[0], unpack(data)
+            elif key_prefix and address.startswith(key_prefix) and data[0] != 0x01:
+                key, entry, value = owner, decode_key(address, len(key_prefix))[0], unpack(data)
             else:
                 (key, entry), value = self._location_of(address, data), unpack(data)
             if len(entries) == size:
                 yield _encoded(keys, counts, entries, values, [])
-                keys, counts, entries, values, own_prefix = [], [], [], [], b""
-            if not own_prefix or not address.startswith(own_prefix):
-                owner, own_prefix = key, self._prefix + encode_key(key)
+                keys, counts, entries, values, key_prefix = [], [], [], [], b""
+            if not key_prefix or not address.startswith(key_prefix):
+                owner, key_prefix = key, self._prefix + encode_key(key)
                 keys.append(key)
                 counts.append(0)
             counts[-1] += 1
@@ -279,28 +285,28 @@ class StoredMapTable(StoredTable, MapTable):
             self.remove(key, entry)
         rest = zip(entries, values, strict=True)
         for key, count in zip(keys, counts, strict=True):
-            own = self.entries(key)
+            key_entries = self.entries(key)
             for entry, value in islice(rest, count):
-                own.put(entry, value)
+                key_entries.put(entry, value)
 
     def _writes(self) -> Writes:
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
-        for key, own in self._owners.items():
-            if not own.changed:
+        for key, key_entries in self._owners.items():
+            if not key_entries.changed:
                 continue
-            prefix, values, addresses, is_own_exact = (
-                own.prefix,
-                own.known,
-                own.addresses,
+            prefix, values, addresses, is_key_exact = (
+                key_entries.prefix,
+                key_entries.known,
+                key_entries.addresses,
                 is_exact(key),
             )
-            for entry in own.changed:
+            for entry in key_entries.changed:
                 value = values[entry]
                 address = addresses.get(entry) or prefix + encode_key(entry)
                 if value is MISSING:
                     deletes.append(address)
-                elif is_own_exact and (type(entry) in EXACT or is_exact(entry)):
+                elif is_key_exact and (type(entry) in EXACT or is_exact(entry)):
                     puts.append((address, pack(value)))
                 else:
                     puts.append((address, pack_with_key((key, entry), value)))
@@ -313,9 +319,11 @@ class StoredMapTable(StoredTable, MapTable):
 
     def rest(self) -> None:
         """Forget what was only read."""
-        self._owners = {key: own for key, own in self._owners.items() if own.changed}
-        for own in self._owners.values():
-            own.rest()
+        self._owners = {
+            key: key_entries for key, key_entries in self._owners.items() if key_entries.changed
+        }
+        for key_entries in self._owners.values():
+            key_entries.rest()
 
 
 def _encoded(

@@ -16,7 +16,7 @@ from millpond.datastream.state_backend import BackendContext, OrderedStore, Orde
 from millpond.errors import JobExecutionError, ProgramError, SetupError
 
 _COMPRESSIONS = ("none", "snappy", "lz4", "zstd")
-_STYLES = ("level", "universal")  # not fifo, which drops what is old, as a cache would
+_STYLES = ("level", "universal")  # not fifo, which drops old entries as a cache would
 
 
 class RocksDBStateBackend(OrderedStoreBackend):
@@ -69,7 +69,7 @@ class RocksDBStore(OrderedStore):
             put(key, value)
         try:
             self._db.write(batch)
-        except Exception as problem:  # rocksdict raises nothing more special
+        except Exception as problem:  # rocksdict raises nothing more specific
             raise JobExecutionError(
                 f"RocksDB cannot write to {self._db.path()}: {problem}. If the disk is full, "
                 f"{options.STATE_LOCAL_DIR.key} names a folder on another one."
@@ -107,10 +107,10 @@ def make_options(configuration: Configuration) -> Any:
     table = rocksdict.BlockBasedOptions()
     table.set_block_cache(rocksdict.Cache(options.ROCKSDB_CACHE.read_bytes(configuration)))
     table.set_block_size(options.ROCKSDB_BLOCK_SIZE.read_bytes(configuration))
-    # Else they would be held in memory beyond the cache, however large the state grows.
+    # Otherwise they would be kept in memory beside the cache, however large the state grows.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
-    # In small blocks: one that is larger than a shard of the cache would be read for every look-up.
+    # Small blocks, because one that is larger than a shard of the cache would be read for every look-up.
     table.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
     table.set_partition_filters(True)
     table.set_pin_top_level_index_and_filter(True)

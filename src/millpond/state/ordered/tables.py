@@ -24,7 +24,7 @@ from millpond.state.tables import MISSING, DataTable, ValueTable
 
 UNKNOWN = object()
 _KEYS_AT_ONCE = 256
-ENTRIES_AT_ONCE = 4096  # in a piece of a snapshot
+ENTRIES_AT_ONCE = 4096  # in one part of a snapshot
 Writes = tuple[list[tuple[bytes, bytes]], list[bytes]]  # what to put, what to delete
 
 
@@ -57,11 +57,11 @@ class StoredTable(DataTable):
         """The table itself."""
         return self
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: Any = None) -> Any:
         """Return what a key has, or `default`."""
         raise NotImplementedError
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         value = self.get(key, MISSING)
         if value is MISSING:
             raise KeyError(key)
@@ -109,11 +109,11 @@ class StoredTable(DataTable):
     def _slowly(self, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Return the entries from `start` on, by new scans, because the table may be committed in between."""
         while True:
-            some = list(islice(self._store.scan(start, self._end), _KEYS_AT_ONCE))
-            yield from some
-            if len(some) < _KEYS_AT_ONCE:
+            entries = list(islice(self._store.scan(start, self._end), _KEYS_AT_ONCE))
+            yield from entries
+            if len(entries) < _KEYS_AT_ONCE:
                 return
-            start = some[-1][0] + b"\x00"
+            start = entries[-1][0] + b"\x00"
 
     def snapshot(self) -> tuple[Any, ...]:
         """Return everything, in the form of changes to an empty table."""
@@ -154,10 +154,10 @@ class StoredValueTable(StoredTable, ValueTable):
         super().__init__(store, prefix)
         self._key_bytes = key_bytes
         self._get = store.getter()
-        self._known: dict[Any, Any] = {}  # read or changed in this batch; MISSING: not there
-        self._changed: dict[Any, None] = {}
+        self._known: dict[object, Any] = {}  # read or changed in this batch; MISSING: not there
+        self._changed: dict[object, None] = {}
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: object, default: Any = None) -> Any:
         """Return the value of a key, or `default`. What was read is remembered until the batch is over."""
         value = self._known.get(key, UNKNOWN)
         if value is UNKNOWN:
@@ -165,15 +165,15 @@ class StoredValueTable(StoredTable, ValueTable):
             value = self._known[key] = MISSING if data is None else unpack(data)
         return default if value is MISSING else value
 
-    def look_up(self, key: Any, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> Any:
         """Return the value of a key, now or as it was `committed`, or MISSING."""
-        # Not by `_key_bytes`, which belongs to the thread that works.
+        # Not with `_key_bytes`, which belongs to the thread that works.
         if not committed and key in self._changed:
             return self._known[key]
         data = self._get(self._prefix + encode_key(key))
         return MISSING if data is None else unpack(data)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         return self.get(key, MISSING) is not MISSING
 
     def __iter__(self) -> Iterator[Any]:
@@ -196,12 +196,12 @@ class StoredValueTable(StoredTable, ValueTable):
             yield self._key_of(address, data)
         yield from list(self._changed)
 
-    def set(self, key: Any, value: Any) -> None:
+    def set(self, key: object, value: object) -> None:
         """Set the value of a key."""
         self._known[key] = value
         self._changed[key] = None
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove the value of a key. Nothing is written if it was looked for and is not there."""
         if self._known.get(key) is MISSING and key not in self._changed:
             return  # it was looked for, and is not there
@@ -221,12 +221,12 @@ class StoredValueTable(StoredTable, ValueTable):
 
     def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
         items = self.items()
-        some = list(islice(items, size))
+        part = list(islice(items, size))
         while True:
-            keys, values = [key for key, _ in some], [value for _, value in some]
+            keys, values = [key for key, _ in part], [value for _, value in part]
             yield encode_list(keys), encode_list(values), encode_list([])
-            some = list(islice(items, size))
-            if not some:
+            part = list(islice(items, size))
+            if not part:
                 return
 
     def _take_over(self, *columns: list[Any]) -> None:

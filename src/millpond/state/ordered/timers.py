@@ -41,18 +41,20 @@ class StoredTimers(Timers):
         """Forget what waits to be written, and what was read."""
         self._came: dict[TimerId, bytes] = {}  # timer -> its address
         self._gone: dict[TimerId, bytes] = {}
-        # A heap of those that came, and some that are not there any more.
+        # A heap of timers that came; some of them may be gone again.
         self._sorted: list[tuple[bytes, TimerId]] = []
         self._later: list[tuple[bytes, TimerId]] = []
-        self._later_ms = NEVER_MS  # none of them is earlier
-        self._read: deque[tuple[bytes, TimerId]] = deque()  # of the stored ones, in order
+        self._later_ms = NEVER_MS  # no timer in `_later` is earlier
+        self._read: deque[tuple[bytes, TimerId]] = (
+            deque()
+        )  # stored timers that were read ahead, in order
         self._read_until = self._prefix + encode_key(self._stored_from_ms)
         self._has_more = self._stored_from_ms < NEVER_MS
         self.next_ms = self._stored_from_ms
 
-    def _address(self, time_ms: int, key: Any, namespace: Any) -> bytes:
-        own = self._prefix + encode_key(time_ms) + self._key_bytes.of(key)
-        return own + (b"\x01" if namespace is None else encode_key(namespace))
+    def _address(self, time_ms: int, key: object, namespace: object) -> bytes:
+        start = self._prefix + encode_key(time_ms) + self._key_bytes.of(key)
+        return start + (b"\x01" if namespace is None else encode_key(namespace))
 
     def __len__(self) -> int:
         stored = {
@@ -63,7 +65,7 @@ class StoredTimers(Timers):
     def __bool__(self) -> bool:
         return self._peek(NEVER_MS) is not None
 
-    def register(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+    def register(self, time_ms: int, key: object, namespace: object = None) -> None:
         """Add a timer. Does nothing if it is there."""
         timer = (time_ms, key, namespace)
         if timer in self._came:
@@ -76,7 +78,7 @@ class StoredTimers(Timers):
         if time_ms < self.next_ms:
             self.next_ms = time_ms
 
-    def delete(self, time_ms: int, key: Any, namespace: Any = None) -> None:
+    def delete(self, time_ms: int, key: object, namespace: object = None) -> None:
         """Remove a timer, if it is there."""
         timer = (time_ms, key, namespace)
         self._gone[timer] = self._came.pop(timer, b"") or self._address(*timer)
@@ -132,14 +134,14 @@ class StoredTimers(Timers):
 
     def _read_some(self) -> None:
         scan = self._store.scan(self._read_until, self._end)
-        some = [
+        timers = [
             (address, _timer(self._prefix, address, data))
             for address, data in islice(scan, _AT_ONCE)
         ]
-        self._has_more = len(some) == _AT_ONCE
-        if some:
-            self._read.extend(some)
-            self._read_until = some[-1][0] + b"\x00"
+        self._has_more = len(timers) == _AT_ONCE
+        if timers:
+            self._read.extend(timers)
+            self._read_until = timers[-1][0] + b"\x00"
 
     # --- the log ---------------------------------------------------------------------------------
 
@@ -172,11 +174,11 @@ class StoredTimers(Timers):
             (timer for timer in stored if timer not in self._gone and timer not in self._came),
             list(self._came),
         )
-        some = list(islice(timers, size))
+        part = list(islice(timers, size))
         while True:
-            yield encode_list([]), encode_list(some)
-            some = list(islice(timers, size))
-            if not some:
+            yield encode_list([]), encode_list(part)
+            part = list(islice(timers, size))
+            if not part:
                 return
 
     def commit(self) -> None:

@@ -16,17 +16,17 @@ from millpond.core.pickling import PROTOCOL, dumps
 _KEY, _FROZEN = 0x01, 0x02
 
 
-def pack(value: Any) -> bytes:
+def pack(value: object) -> bytes:
     """Return the bytes of a value at rest."""
     if type(value) is Frozen:
         return b"\x02" + value.data
-    return pickle.dumps(value, PROTOCOL)  # nobody can change it, so it is no object of the user's
+    return pickle.dumps(value, PROTOCOL)  # an immutable value is made of Python's own types
 
 
-def pack_with_key(key: Any, value: Any) -> bytes:
+def pack_with_key(key: object, value: object) -> bytes:
     """Return the bytes of a value at rest, with the key that it belongs to."""
-    own = dumps(key)
-    return b"\x01" + len(own).to_bytes(4, "little") + own + pack(value)
+    key_pickle = dumps(key)
+    return b"\x01" + len(key_pickle).to_bytes(4, "little") + key_pickle + pack(value)
 
 
 def unpack(data: bytes) -> Any:

@@ -17,7 +17,9 @@ from millpond.errors import ProgramError
 from millpond.state.tables import DataTable, Timed
 
 _THEN_REST = 4096
-_AT_LEAST = 100  # entries that a cleaner looks at after a batch
+_AT_LEAST = (
+    100  # a cleaner looks at so many entries after a batch, and at one more per entry written
+)
 
 
 class Clock(Protocol):
@@ -58,7 +60,7 @@ class Expiry:
         event_time = clock.event_time
         return clock.watermark if event_time is None else event_time
 
-    def is_expired(self, key: Any, time_ms: int) -> bool:
+    def is_expired(self, key: object, time_ms: int) -> bool:
         """Return True if an entry with this time has expired."""
         return self.ends_at(key, time_ms) <= self.clock_ms()
 
@@ -72,13 +74,13 @@ class Expiry:
         other ends, so never wait longer than a life."""
         return self.clock_ms() + self._ttl_ms
 
-    def ends_at(self, key: Any, time_ms: int) -> int:
+    def ends_at(self, key: object, time_ms: int) -> int:
         """Return when an entry with this time expires."""
         if time_ms == MIN_TIMESTAMP:  # written before event time began
             time_ms = 0
         return time_ms + self._ttl_ms + (self._longer_ms(key) if self._jitter_ms else 0)
 
-    def _longer_ms(self, key: Any) -> int:
+    def _longer_ms(self, key: object) -> int:
         """Return how much longer entries of a key live. It is the same in every process and run."""
         try:
             return murmur_mix(stable_hash(key)) % (self._jitter_ms + 1)
@@ -94,9 +96,9 @@ class Cleaner:
         self._table = table
         self.expiry = expiry
         self._round: Iterator[Any] | None = None  # locations that are still to be looked at
-        self._earliest_end: int | None = None  # of the entries seen in this round
+        self._earliest_end: int | None = None  # the earliest end of the entries seen in this round
         self._next_round_ms: int | None = None
-        self._touched_before = 0  # entries that had changed when this was done last
+        self._touched_before = 0  # how many entries had changed when clean_some was last called
 
     def clean_some(self) -> None:
         """Look at some entries, more if more were written, and remove those that have expired. Called after a
@@ -119,7 +121,7 @@ class Cleaner:
         else:
             self._round = None
             if self._earliest_end is not None:
-                # What was written since the round began mostly lives longer than what was there.
+                # Entries written since the round began mostly live longer than those that were there.
                 self._next_round_ms = min(self._earliest_end, self.expiry.latest_round_ms())
         self._touched_before = self._table.changed_count()
 
@@ -130,7 +132,7 @@ class Cleaner:
             if number % _THEN_REST == 0:
                 self._table.rest()  # what was looked at need not stay in memory
 
-    def _is_over(self, key: Any, timed: Timed) -> bool:
+    def _is_over(self, key: object, timed: Timed) -> bool:
         if self.expiry.is_expired(key, timed[0]):
             return True
         end = self.expiry.ends_at(key, timed[0])

@@ -42,10 +42,10 @@ class _TtlHandle(Handle):
         """Of the key group; those with something that has not expired."""
         return [key for key, content in list(self._data.items()) if self._has_live(key, content)]
 
-    def _has_live(self, key: Any, content: Any) -> bool:
+    def _has_live(self, key: object, content: Any) -> bool:
         raise NotImplementedError
 
-    def _timed(self, value: Any) -> Timed:
+    def _timed(self, value: object) -> Timed:
         return (self._expiry.now_ms(), self._admit_all((value,))[0])
 
 
@@ -67,10 +67,10 @@ class _OneValue(_TtlHandle):
             self._table.set(key, (now_ms, value))
         return value
 
-    def _has_live(self, key: Any, content: Any) -> bool:
+    def _has_live(self, key: object, content: Any) -> bool:
         return not self._expiry.is_expired(key, content[0])
 
-    def _write(self, value: Any) -> None:
+    def _write(self, value: object) -> None:
         self._table.set(self._current.key, self._timed(value))
 
     def clear(self) -> None:
@@ -86,7 +86,7 @@ class TtlValueState(_OneValue, ValueState[Any]):
         value = self._read()
         return None if value is MISSING else thaw(value)
 
-    def update(self, value: Any) -> None:
+    def update(self, value: object) -> None:
         """Set the current key's value; None removes it."""
         if value is None:
             self.clear()
@@ -102,7 +102,7 @@ class _Combined(_OneValue):
         content = self._read()
         return None if content is MISSING else self._combining.result(thaw(content))
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Add a value to what is there; to nothing if that has expired."""
         content = self._read()
         content = content if content is MISSING else thaw(content)
@@ -140,19 +140,19 @@ class TtlListState(_TtlHandle, ListState[Any]):
         elements = self._data.get(key)
         if not elements:
             return []
-        left = [timed for timed in elements if not expiry.is_expired(key, timed[0])]
-        returned = elements if expiry.returns_expired else left
+        live = [timed for timed in elements if not expiry.is_expired(key, timed[0])]
+        returned = elements if expiry.returns_expired else live
         if expiry.reading_counts:
             now_ms = expiry.now_ms()
-            left = [(max(now_ms, time_ms), value) for time_ms, value in left]
-        if left != elements:
-            self._table.replace(key, left)
+            live = [(max(now_ms, time_ms), value) for time_ms, value in live]
+        if live != elements:
+            self._table.replace(key, live)
         return [thaw(value) for _, value in returned]
 
-    def _has_live(self, key: Any, content: Any) -> bool:
+    def _has_live(self, key: object, content: Any) -> bool:
         return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Append an element."""
         self._table.extend(self._current.key, [self._timed(value)])
 
@@ -175,12 +175,12 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
 
     _table: MapTable
 
-    def _read(self, entry: Any) -> Any:
+    def _read(self, entry: object) -> Any:
         owner = self._current.key
         timed = self._table.entry(owner, entry)
         return MISSING if timed is MISSING else self._seen(owner, entry, timed)
 
-    def _seen(self, owner: Any, entry: Any, timed: tuple[int, Any]) -> Any:
+    def _seen(self, owner: object, entry: object, timed: tuple[int, Any]) -> Any:
         """Return the value of an entry that is there, or MISSING if it has expired. Reading may make it young
         again."""
         time_ms, value = timed
@@ -192,20 +192,22 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
             self._table.put(owner, entry, (now_ms, value))
         return value
 
-    def _has_live(self, key: Any, content: Any) -> bool:
+    def _has_live(self, key: object, content: Any) -> bool:
         return any(not self._expiry.is_expired(key, time_ms) for time_ms, _ in content.values())
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: object) -> Any:
         """Return the value of an entry, or None if there is none or it has expired."""
         value = self._read(key)
         return None if value is MISSING else thaw(value)
 
-    def put(self, key: Any, value: Any) -> None:
+    def put(self, key: object, value: object) -> None:
         """Set an entry. One that has expired goes first, so that the new one comes last."""
         owner, timed = self._current.key, self._timed(value)
         old = self._table.entry(owner, key)
         if old is not MISSING and self._expiry.is_expired(owner, old[0]):
-            self._table.remove(owner, key)  # it is new, wherever the clean-up has come
+            self._table.remove(
+                owner, key
+            )  # the new entry comes last, whether or not it was cleaned up before
         self._table.put(owner, key, timed)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
@@ -213,11 +215,11 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         for key, value in dict_value.items():
             self.put(key, value)
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key: object) -> None:
         """Remove an entry, if it is there."""
         self._table.remove(self._current.key, key)
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: object) -> bool:
         """Return True if there is such an entry and it has not expired."""
         return self._read(key) is not MISSING
 
@@ -228,14 +230,13 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         items = entries.items()
         return self._each_live(owner, list(items) if isinstance(entries, dict) else items)
 
-    def _each_live(self, owner: Any, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def _each_live(self, owner: object, items: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         table, expiry = self._table, self._expiry
         for entry, timed in items:
             if expiry.reading_counts or expiry.is_expired(owner, timed[0]):
                 now = table.entry(owner, entry)
-                if (
-                    now is MISSING or now[0] != timed[0]
-                ):  # changed since the iteration began: that is not ours to touch
+                # It may have changed since the iteration began: then it is not ours to touch.
+                if now is MISSING or now[0] != timed[0]:
                     if not expiry.is_expired(owner, timed[0]):
                         yield entry, timed[1]
                     continue

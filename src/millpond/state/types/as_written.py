@@ -30,29 +30,29 @@ def stored_classes(schema: Schema) -> dict[str, type]:
         return {}
     if schema["type"] == "array":
         return stored_classes(schema["items"])
-    found: dict[str, type] = {}
+    stand_ins: dict[str, type] = {}
     if schema["type"] == "record":
         for field in schema["fields"]:
-            found |= stored_classes(field["type"])
+            stand_ins |= stored_classes(field["type"])
         if schema.get("python") == "dataclass" and _needs_stand_in(schema["class"]):
             members = {
                 "_names": [field["name"] for field in schema["fields"]],
                 "_reference": schema["class"],
             }
-            found[schema["class"]] = type(schema["name"], (_StandIn,), members)
-    return found
+            stand_ins[schema["class"]] = type(schema["name"], (_StandIn,), members)
+    return stand_ins
 
 
 def _needs_stand_in(reference: str) -> bool:
     python_class = find_class(reference)
     if python_class is None or not dataclasses.is_dataclass(python_class):
         return True
-    own = vars(python_class)
-    made_by_hand = "__reduce__" in own or "__reduce_ex__" in own
-    getstate = own.get("__getstate__")
+    attributes = vars(python_class)
+    made_by_hand = "__reduce__" in attributes or "__reduce_ex__" in attributes
+    getstate = attributes.get("__getstate__")
     if getstate is not None and getstate.__module__ != dataclasses.__name__:
         made_by_hand = True
-    return "__slots__" in own and not made_by_hand
+    return "__slots__" in attributes and not made_by_hand
 
 
 class _AsWritten(pickle.Unpickler):

@@ -47,13 +47,13 @@ def at_rest_converter(written: Schema, declared: TypeInformation) -> Convert:
     return lambda value: freeze(to_python(plain(to_plain(_thaw_as_written(value, classes)))))
 
 
-def _thaw_as_written(value: Any, classes: dict[str, type]) -> Any:
+def _thaw_as_written(value: object, classes: dict[str, type]) -> Any:
     if type(value) is not Frozen or not classes:
         return thaw(value)
     return load_as_written(value.data, classes)
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
@@ -93,7 +93,10 @@ def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
     for field in read["fields"]:
         name = field["name"]
         below = f"{path}.{name}" if path else name
-        before = next((own for own in (name, *field.get("aliases", ())) if own in known), None)
+        before = next(
+            (candidate for candidate in (name, *field.get("aliases", ())) if candidate in known),
+            None,
+        )
         if before is not None:
             taken.append((name, before, resolve(known[before], field["type"], below)))
         elif "default" in field or read.get("python") not in ("dataclass", "dict"):
@@ -108,7 +111,10 @@ def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
     def convert(value: dict[str, Any] | None) -> dict[str, Any] | None:
         if value is None:
             return None
-        fields = {name: own(value[old]) if own else value[old] for name, old, own in taken}
+        fields = {
+            name: convert_field(value[old]) if convert_field else value[old]
+            for name, old, convert_field in taken
+        }
         return fields | added
 
     return convert

@@ -92,13 +92,16 @@ def schema_of(declared: TypeInformation, within: tuple[type, ...] = ()) -> Schem
         key, value = declared.key_type_info, declared.value_type_info
         return map_schema(schema_of(key, within), schema_of(value, within))
     if isinstance(declared, RowTypeInfo):
-        types = [schema_of(own, within) for own in declared.types]
+        types = [schema_of(field_type, within) for field_type in declared.types]
         return _record("Row", "row", list(zip(declared.field_names, types, strict=True)))
     if isinstance(declared, TupleTypeInfo):
         return _record(
             "Tuple",
             "tuple",
-            [(f"f{i}", schema_of(own, within)) for i, own in enumerate(declared.types)],
+            [
+                (f"f{i}", schema_of(field_type, within))
+                for i, field_type in enumerate(declared.types)
+            ],
         )
     if isinstance(declared, GenericRecordAvroTypeInfo):
         return declared.state_schema
@@ -130,12 +133,12 @@ def _dataclass_schema(python_class: Any, within: tuple[type, ...]) -> Schema:
     except (NameError, TypeError):  # a name that only type checkers know
         return PICKLE
     fields = []
-    for own in dataclasses.fields(python_class):
-        schema = schema_of(_hinted(hints[own.name]), (*within, python_class))
-        field: dict[str, Any] = {"name": own.name, "type": schema}
-        default = own.default
-        if own.default_factory is not dataclasses.MISSING:
-            default = own.default_factory()
+    for declared_field in dataclasses.fields(python_class):
+        schema = schema_of(_hinted(hints[declared_field.name]), (*within, python_class))
+        field: dict[str, Any] = {"name": declared_field.name, "type": schema}
+        default = declared_field.default
+        if declared_field.default_factory is not dataclasses.MISSING:
+            default = declared_field.default_factory()
         if default is None or isinstance(default, (str, int, float, bool)) or default in ([], {}):
             field["default"] = default
         fields.append(field)
@@ -270,7 +273,7 @@ def _array_codec(schema: Schema) -> ValueCodec:
     )
 
 
-def _same(value: Any) -> Any:
+def _same(value: object) -> Any:
     return value
 
 
@@ -282,7 +285,7 @@ def _record_codec(schema: Schema) -> ValueCodec:
     arrow = pyarrow.struct([(n, c.arrow) for n, c in zip(names, codecs, strict=True)])
     take_apart, put_together = _record_functions(schema, names)
 
-    def plain(value: Any) -> dict[str, Any]:
+    def plain(value: object) -> dict[str, Any]:
         fields = zip(names, to_plain, take_apart(value), strict=True)
         return {name: function(field) for name, function, field in fields}
 
@@ -324,7 +327,7 @@ def _record_functions(
     return lambda value: [_field(value, name) for name in names], row
 
 
-def _field(value: Any, name: str) -> Any:
+def _field(value: object, name: str) -> Any:
     if isinstance(value, (tuple, list)):
         return value[int(name[1:])]
     return getattr(value, name, None) if not isinstance(value, Row) else value[name]
@@ -333,17 +336,21 @@ def _field(value: Any, name: str) -> Any:
 def _class_with_fields(reference: str, names: list[str]) -> Any:
     """Return a dataclass by module and name; None if it is gone, or has other fields now. Then its records
     are rows, until it is known what they are to become (evolution.py)."""
-    found = find_class(reference)
-    if found is None or not dataclasses.is_dataclass(found):
+    python_class = find_class(reference)
+    if python_class is None or not dataclasses.is_dataclass(python_class):
         return None
-    return found if {own.name for own in dataclasses.fields(found)} == set(names) else None
+    return (
+        python_class
+        if {field.name for field in dataclasses.fields(python_class)} == set(names)
+        else None
+    )
 
 
 def _made(python_class: Any, values: dict[str, Any]) -> Any:
     """Return an instance with these values, also of fields that its constructor does not take."""
     fields = dataclasses.fields(python_class)
-    made = python_class(**{own.name: values[own.name] for own in fields if own.init})
-    for own in fields:
-        if not own.init:
-            object.__setattr__(made, own.name, values[own.name])
+    made = python_class(**{field.name: values[field.name] for field in fields if field.init})
+    for field in fields:
+        if not field.init:
+            object.__setattr__(made, field.name, values[field.name])
     return made
