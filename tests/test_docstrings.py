@@ -14,17 +14,17 @@ SHARE = 0.95
 # Packages that are not there yet: the share must not sink. Raise the floor when it has risen, and remove the
 # line at 0.95.
 FLOORS = {
-    "apps": 0.64,
+    "apps": 0.69,
     "cli": 0.47,
     "core": 0.48,
     "dispatcher": 0.57,
-    "driver": 0.67,
-    "engine": 0.60,
+    "driver": 0.68,
+    "engine": 0.65,
     "executors": 0.47,
     "plan": 0.70,
     "queryable": 0.67,
     "savepoint": 0.69,
-    "state": 0.42,
+    "state": 0.50,
 }
 
 

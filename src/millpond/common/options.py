@@ -193,7 +193,7 @@ BACKOFF_JITTER = Option(
 BACKOFF_ATTEMPTS = Option(
     "restart-strategy.exponential-delay.attempts-before-reset-backoff",
     2_147_483_647,
-    "failures after which the job is given up, counted since the wait last started over",
+    "how often a job is restarted before it is given up, counted since the wait last started over",
 )
 RATE_FAILURES = Option(
     "restart-strategy.failure-rate.max-failures-per-interval",
