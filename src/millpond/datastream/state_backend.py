@@ -37,7 +37,7 @@ class StateBackend(ABC):
     keeps_log = True
     """False: state lives only here, and a job that loses it cannot continue."""
     in_memory = False
-    """True if tables hold Python objects in dictionaries (`hash_tables.py`)."""
+    """True if tables hold Python objects in dictionaries (`state/hash/tables.py`)."""
     reads_from_any_thread = False
     """True if look-ups of queryable state may read while another thread works. Otherwise they wait until that
     thread has finished a key group, so that there is never more than one thread in the backend."""

@@ -9,8 +9,8 @@ that is so:
    (`now_epoch`), once it is through. Every batch runs on every key group. So if this slot is still the
    one that works on the key group, C is one of the two, and a reader says which.
 2. While a batch changes tables, only the base is read. Tables remember what was there before they change it,
-   and are read in the opposite order (`hash_tables.py`), or keep changes apart until the commit
-   (`stored_tables.py`).
+   and are read in the opposite order (`state/hash/tables.py`), or keep changes apart until the commit
+   (`state/ordered/tables.py`).
 3. When tables are loaded, committed or rolled back, the base itself changes. Then `sequence` is odd. It is
    even otherwise, and has grown if such a thing happened meanwhile: a reader takes it before and after,
    and reads again if it is odd or not the same. Nobody waits for anybody.

@@ -1,4 +1,4 @@
-"""State in ordered stores: as in `test_changelog.py` for state in memory, and what is read and written."""
+"""State in ordered stores: as in `test_change_log.py` for state in memory, and what is read and written."""
 
 from __future__ import annotations
 
