@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from millpond.runtime.spark import local_sockets
+from millpond.executors.spark import local_sockets
 
 from millpond.errors import MillpondError
 
