@@ -68,7 +68,7 @@ def test_cluster_without_spark_is_started_found_and_ended(
     assert [own.is_alive() for own in record.processes] == [True, True]
     assert Path(first.log).read_text().startswith("settings ['a=b'], master local[*]")
     assert os.getsid(first.pid) == first.pid != os.getsid(0), "Ctrl-C is not for it"
-    assert millpond("list") == (0, "no job runs\n", "")
+    assert millpond("list") == (0, "no running jobs\n", "")
     assert [rights(path) for path in (home, home / "logs", home / "storage")] == [0o700] * 3
     files = (home / "cluster.json", Path(first.log), home / "token")
     assert [rights(path) for path in files] == [0o600] * 3
@@ -86,7 +86,7 @@ def test_cluster_without_spark_is_started_found_and_ended(
     ]
     assert record.living() == []
     code, _, err = millpond("stop-cluster")
-    assert code == 1 and "No cluster runs in" in err
+    assert code == 1 and "There is no cluster in" in err
 
 
 def test_token_stays_when_a_cluster_is_started_again(
@@ -129,7 +129,7 @@ def test_dispatcher_that_fails_to_start_shows_the_end_of_its_log(
     dispatchers("fail")
     code, out, err = millpond("start-cluster", "--local", "--port", "0")
     assert (code, out) == (1, "")
-    assert "dispatcher 1 ended with code 1" in err and "The storage is broken." in err
+    assert "dispatcher 1 ended with exit code 1" in err and "The storage is broken." in err
     assert read_cluster(home) is None
 
 
@@ -138,7 +138,7 @@ def test_dispatcher_that_does_not_answer_is_ended_again(
 ) -> None:
     dispatchers("hang")
     code, _, err = millpond("start-cluster", "--local", "--port", "0", "--timeout", "1")
-    assert code == 1 and "does not answer after 1 s" in err and "nothing to announce" in err
+    assert code == 1 and "did not answer within 1 s" in err and "nothing to announce" in err
     assert read_cluster(home) is None
 
 
@@ -164,7 +164,7 @@ def test_process_that_stays_is_killed_after_a_while(
     dispatchers("stay")
     assert millpond("start-cluster", "--local", "--port", "0")[0] == 0
     code, out, _ = millpond("stop-cluster", "--grace", "0.1")
-    assert code == 0 and "killed: it did not end by itself" in out
+    assert code == 0 and "was killed because it did not end in time" in out
 
 
 def test_port_that_is_taken_is_told_before_anything_starts(
@@ -177,7 +177,7 @@ def test_port_that_is_taken_is_told_before_anything_starts(
         taken.listen()
         port = str(taken.getsockname()[1])
         code, _, err = millpond("start-cluster", "--local", "--port", port)
-    assert code == 1 and f"127.0.0.1:{port} is taken" in err and "--port" in err
+    assert code == 1 and f"127.0.0.1:{port} is in use" in err and "--port" in err
     assert not home.exists()
 
 
@@ -217,7 +217,7 @@ def test_process_that_got_the_id_of_another_is_never_ended(
     record = record_of(home, "http://127.0.0.1:1", alive=False)
     assert record.living() == []
     code, out, _ = millpond("stop-cluster")
-    assert code == 0 and "had ended already" in out, "this process has the id, but not the start"
+    assert code == 0 and "had already ended" in out, "this process has the id, but not the start"
 
 
 def test_cluster_of_another_machine_is_left_alone(home: Path, millpond: Command) -> None:
@@ -226,7 +226,7 @@ def test_cluster_of_another_machine_is_left_alone(home: Path, millpond: Command)
     path = home / "cluster.json"
     path.write_text(path.read_text().replace(platform.node(), "another machine"))
     code, _, err = millpond("stop-cluster")
-    assert code == 1 and "runs on another machine" in err
+    assert code == 1 and "runs on the machine another machine" in err
     code, _, err = millpond("start-cluster", "--local", "--port", "0")
     assert code == 1 and "another machine" in err
 
@@ -246,7 +246,7 @@ def test_two_starts_at_once_do_not_meet(home: Path, millpond: Command, dispatche
     home.mkdir()
     with locked(home):
         code, _, err = millpond("start-cluster", "--local", "--port", "0")
-    assert code == 1 and "works in" in err
+    assert code == 1 and "is at work in" in err
 
 
 def test_jobs_are_ended_after_the_dispatcher_and_can_go_on(
@@ -269,7 +269,7 @@ def test_jobs_are_ended_after_the_dispatcher_and_can_go_on(
     lines = out.splitlines()
     assert lines[0].startswith("dispatcher 1") and lines[1].startswith("job ") and len(lines) == 2
     assert str(job.pid) in lines[1]
-    assert "1 job can go on" in err
+    assert "1 job will resume" in err
     assert job.wait(10) and sleeper.poll() is None
     assert job.stdout is not None
     job.stdout.close()

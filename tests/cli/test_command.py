@@ -111,7 +111,7 @@ def test_info_says_that_it_does_not_know_a_clusters_cores(program: Path, millpon
 def test_info_of_a_program_without_a_job_fails(tmp_path: Path, millpond: Command) -> None:
     (tmp_path / "empty.py").touch()
     code, _, err = millpond("info", str(tmp_path / "empty.py"))
-    assert code == 1 and "without executing a job" in err
+    assert code == 1 and "without calling execute()" in err
     assert millpond("info", str(tmp_path / "missing.py"))[0] == 2
 
 
@@ -152,9 +152,9 @@ def test_application_gets_what_the_command_line_says(
     [
         (["--rest-token-file", "f"], "--rest-token-file needs --rest-port"),
         (["--rest-no-token"], "--rest-no-token needs --rest-port"),
-        (["--rest-port", "0", "--rest-host", "0.0.0.0", "--rest-no-token"], "only this machine"),
+        (["--rest-port", "0", "--rest-host", "0.0.0.0", "--rest-no-token"], "a loopback address"),
         (["--rest-port", "0", "--rest-token-file", "f"], "there is no file f"),
-        (["--rest-port", "0", "--rest-tls-key", "f"], "belong together"),
+        (["--rest-port", "0", "--rest-tls-key", "f"], "must be given together"),
     ],
 )
 def test_application_refuses_what_does_not_go_together(

@@ -88,4 +88,4 @@ def test_folder_without_a_running_job_is_told(millpond: Command, tmp_path: Path)
         code, _, err = millpond(command, str(tmp_path / "nowhere"))
         assert code == 1 and "is not the folder of a job" in err
     code, _, err = millpond("savepoint", "list")
-    assert code == 2 and "needs a folder" in err
+    assert code == 2 and "DIR is missing" in err

@@ -27,7 +27,7 @@ def test_list_shows_what_runs_and_with_all_what_has_ended(
 
 def test_list_says_that_nothing_runs(millpond: Command, dispatcher: FakeDispatcher) -> None:
     dispatcher.job("FAILED")
-    assert millpond("list")[1] == "no job runs; 1 have ended: millpond list -a\n"
+    assert millpond("list")[1] == "no running jobs; 1 ended (millpond list -a)\n"
 
 
 @pytest.mark.parametrize("given", [JID, JID.upper(), JID[:6], "views"])
@@ -76,7 +76,7 @@ def test_job_that_has_ended_cannot_be_cancelled(
 ) -> None:
     dispatcher.job("FINISHED")
     code, _, err = millpond("cancel", JID)
-    assert code == 1 and "has ended: FINISHED" in err and not dispatcher.sent("PATCH")
+    assert code == 1 and "has already ended: FINISHED" in err and not dispatcher.sent("PATCH")
 
 
 def test_job_that_finishes_while_it_is_cancelled_is_told(

@@ -66,7 +66,7 @@ def test_broken_plug_in_is_told_to_those_who_call_it_and_harms_nobody(
     for arguments in (["greet"], ["greet", "--name", "ann", "-x"], ["greet", "--help"]):
         exit_code, _, err = millpond(*arguments)
         assert exit_code == 1 and reason in err
-        assert "'greet' is a plug-in of the package greeter" in err and "Traceback" not in err
+        assert "'greet' comes from the package greeter" in err and "Traceback" not in err
     assert millpond("settings")[0] == 0
     assert millpond("capping", "--help")[0] == 0
     help_code, out, _ = millpond("--help")

@@ -52,7 +52,7 @@ def test_programs_finish_or_fail_as_their_jobs_do(
     (tmp_path / "helper.py").write_text("def times(n):\n    return n * 21\n")
     code, out, err = millpond("run", *DIRECT, good, "2")
     assert (code, out) == (0, "21\n42\n"), err
-    assert "sent along: helper.py" in err
+    assert "also sending helper.py" in err
     assert json.loads(millpond("info", "numbers", "--json")[1])["job"]["state"] == "FINISHED"
     assert millpond("logs", "numbers", "-n", "1")[1] == "42\n"
     assert millpond("logs", "numbers", "-f")[1] == "21\n42\n"
@@ -84,7 +84,7 @@ def test_jobs_of_a_stopped_cluster_go_on_when_it_is_started_again(
     report = home / "storage" / "jobs" / jid / "report.json"
     first = json.loads(report.read_text())["pid"]
     code, _, err = millpond("stop-cluster")
-    assert code == 0 and "1 job can go on" in err
+    assert code == 0 and "1 job will resume" in err
     assert not Path(f"/proc/{first}").exists()
     assert millpond("list", "--address", "http://127.0.0.1:1")[0] == 3
     assert millpond("start-cluster", "--local", "--port", "0")[0] == 0

@@ -86,7 +86,7 @@ def test_modules_beside_the_program_go_along(
     extra = str(tmp_path / "extra")
     code, _, err = millpond("run", "-d", "--py-files", extra, str(tmp_path / "app.py"))
     assert code == 0
-    assert "sent along: helper.py, tools, second.py" in err
+    assert "also sending helper.py, tools, second.py" in err
     name, content = uploaded(accepting)
     assert name == "app.zip"
     names = set(zipfile.ZipFile(io.BytesIO(content)).namelist())
@@ -133,7 +133,7 @@ def test_interrupted_run_leaves_the_job_and_says_how_to_end_it(
     monkeypatch.setattr(following, "_new_text", interrupt)
     code, _, err = millpond("run", str(program))
     assert code == 130
-    assert f"the job goes on. To end it: millpond cancel {JID}" in err
+    assert f"the job keeps running. To end it: millpond cancel {JID}" in err
     assert not accepting.sent("PATCH")
 
 
@@ -179,9 +179,9 @@ def test_detached_run_without_a_dispatcher_says_how_to_start_one(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["--here", "-d"], "--here cannot be together"),
+        (["--here", "-d"], "--here cannot be used together"),
         (["-p", "0"], "-p must be at least 1"),
-        (["--py-files", "/nowhere.py"], "there is no /nowhere.py"),
+        (["--py-files", "/nowhere.py"], "there is no file or folder /nowhere.py"),
         (["-D", "x"], "-D needs KEY=VALUE"),
     ],
 )

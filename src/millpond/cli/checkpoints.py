@@ -1,4 +1,4 @@
-"""`millpond checkpoint JOB`: the newest checkpoints of a job, running or not."""
+"""`millpond checkpoint`: lists the newest checkpoints of a job, running or not."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import Any
 
 from millpond.cli.client.connection import add_connection_options, connect
 from millpond.cli.client.known_jobs import find_known_job
-from millpond.cli.job_folders import find_job, is_job_folder
+from millpond.cli.commands import Commands
+from millpond.cli.job_folders import JOB_OR_FOLDER_HELP, find_job, is_job_folder
 from millpond.cli.texts import size_text, time_text
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `checkpoint`."""
     checkpoint = commands.add_parser(
         "checkpoint",
         help="list the newest checkpoints of a job",
-        description="The newest checkpoints of a job: when, how long, how large. Every batch is one.",
+        description="List the newest checkpoints of a job, running or not: when each was taken, how long it "
+        "took and how large it is. Every batch is a checkpoint.",
     )
-    checkpoint.add_argument(
-        "job", metavar="JOB", help="id or name of a job of a dispatcher, or a job's folder"
-    )
+    checkpoint.add_argument("job", metavar="JOB", help=JOB_OR_FOLDER_HELP)
     checkpoint.add_argument(
         "--checkpoint-dir",
         metavar="DIR",
-        help="if JOB is the name of a job that no dispatcher runs",
+        help="look for the folder of the job named JOB here, without a dispatcher "
+        "(the job's execution.checkpointing.dir)",
     )
     checkpoint.add_argument("--json", action="store_true", help="print JSON")
     add_connection_options(checkpoint)

@@ -1,21 +1,22 @@
-"""`millpond dashboard`: the link that opens the dashboard."""
+"""`millpond dashboard`: prints the link that opens the dashboard."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 from urllib.parse import quote
 
 from millpond.cli.client.connection import Target, add_connection_options, read_token, target_of
+from millpond.cli.commands import Commands
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `dashboard`."""
     dashboard = commands.add_parser(
         "dashboard",
         help="print the link that opens the dashboard",
-        description="Print the dashboard's address with the token, so that the browser need not ask for it. "
-        "Whoever has the link can use the cluster.",
+        description="Print the address of the dashboard together with the token, so that the browser does "
+        "not ask for it. Anyone who has the link can use the cluster.",
     )
     dashboard.add_argument("--json", action="store_true", help="print JSON")
     add_connection_options(dashboard)
@@ -29,7 +30,9 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def dashboard_link(target: Target) -> str:
-    """The token is behind #: browsers send that part to nobody, and the page takes it out of the address."""
+    """Return the URL that opens the dashboard, with the token if there is one.
+
+    The token stands after `#`: browsers do not send that part, and the page removes it from the address."""
     token = read_token(target.token_file)
     address = target.addresses[0].rstrip("/")
     return f"{address}/" if token is None else f"{address}/#token={quote(token, safe='')}"

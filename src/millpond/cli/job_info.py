@@ -1,4 +1,4 @@
-"""`millpond info`: the plan of a job, or of a program, which is not run for it."""
+"""`millpond info`: shows the plan of a job, or of a program without starting its job."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from millpond.cli.client.connection import add_connection_options, connect
 from millpond.cli.client.known_jobs import find_known_job
+from millpond.cli.commands import Commands
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import (
     add_setting_options,
@@ -23,15 +24,25 @@ from millpond.cli.texts import duration_text, table_text, time_text
 from millpond.errors import ProgramError
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `info`."""
     info = commands.add_parser(
         "info",
         help="show the plan of a job or of a program",
-        description="The plan of a job that a dispatcher has, with its state and numbers; or of a program: "
-        "it runs up to its first execute(), and nothing is started.",
+        description="Show the plan of a dispatcher's job, with its state and record counts; or the plan of a "
+        "program, which runs up to its first execute() and starts no job.",
     )
-    info.add_argument("job", metavar="JOB|PROGRAM", help="a job's id or name, or a Python file")
-    info.add_argument("arguments", nargs="*", help="arguments for the program; options after --")
+    info.add_argument(
+        "job",
+        metavar="JOB|PROGRAM",
+        help="id (or the beginning of it) or name of a job; or a .py or .zip file or a folder with "
+        "__main__.py",
+    )
+    info.add_argument(
+        "arguments",
+        nargs="*",
+        help="arguments for the program; put -- before those that begin with -",
+    )
     info.add_argument("--json", action="store_true", help="print JSON")
     add_setting_options(info)
     add_connection_options(info)
@@ -44,7 +55,7 @@ def _run(parsed: argparse.Namespace) -> int:
     if is_program:
         return _of_program(parsed)
     if parsed.arguments:
-        raise UsageError(f"'{parsed.job}' is no program, so it takes no arguments")
+        raise UsageError(f"'{parsed.job}' is not a program, so it takes no arguments")
     return _of_job(parsed)
 
 
@@ -56,11 +67,13 @@ def _of_program(parsed: argparse.Namespace) -> int:
 
     program = check_program(parsed.job)
     settings = settings_of(parsed)
-    # What the program prints must not come between the plan.
+    # Standard output is for the plan alone.
     with contextlib.redirect_stdout(sys.stderr), plan_only() as preview:
         run_here(str(program), parsed.arguments, settings, python_files(parsed))
     if preview.plan is None:
-        raise ProgramError(f"{program} ended without executing a job, so there is no plan.")
+        raise ProgramError(
+            f"{program} ended without calling execute() or execute_async(), so there is no plan."
+        )
     for note in preview.notes:
         print(f"millpond: {note}", file=sys.stderr)
     print(json.dumps({"plan": preview.plan}, indent=1) if parsed.json else preview.drawing)
@@ -79,8 +92,8 @@ def _of_job(parsed: argparse.Namespace) -> int:
         print(json.dumps({"job": job, "plan": plan}, indent=1))
         return 0
     print(f"job       {job['name']} ({jid})")
-    ended = job.get("end-time", -1)
-    until = f" to {time_text(ended)}" if ended > 0 else ""
+    ended_ms = job.get("end-time", -1)
+    until = f" to {time_text(ended_ms)}" if ended_ms > 0 else ""
     print(f"state     {job['state']}, for {duration_text(job['duration'])}")
     print(f"started   {time_text(job['start-time'])}{until}")
     print(f"\n{_vertices(job, plan)}")

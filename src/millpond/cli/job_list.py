@@ -1,23 +1,24 @@
-"""`millpond list`: the jobs of a dispatcher."""
+"""`millpond list`: lists the jobs of a dispatcher."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from millpond.cli.client.connection import add_connection_options, connect
 from millpond.cli.client.known_jobs import has_ended, known_jobs
+from millpond.cli.commands import Commands
 from millpond.cli.texts import duration_text, table_text, time_text
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `list`."""
     listing = commands.add_parser(
         "list",
         help="list the jobs of a dispatcher",
-        description="The jobs that run. With -a also those that have ended.",
+        description="List the running jobs of a dispatcher; with -a, also those that have ended.",
     )
-    listing.add_argument("-a", "--all", action="store_true", help="also jobs that have ended")
+    listing.add_argument("-a", "--all", action="store_true", help="also list jobs that have ended")
     listing.add_argument("--json", action="store_true", help="print JSON")
     add_connection_options(listing)
     listing.set_defaults(call=_run)
@@ -32,8 +33,8 @@ def _run(parsed: argparse.Namespace) -> int:
         return 0
     ended = len(jobs) - len(shown)
     if not shown:
-        hint = f"; {ended} have ended: millpond list -a" if ended else ""
-        print(f"no {'jobs' if parsed.all else 'job runs'}{hint}")
+        hint = f"; {ended} ended (millpond list -a)" if ended else ""
+        print(f"no {'' if parsed.all else 'running '}jobs{hint}")
         return 0
     rows = [
         [

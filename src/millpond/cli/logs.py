@@ -1,4 +1,4 @@
-"""`millpond logs JOB`: what a job prints, and how it is followed."""
+"""`millpond logs`: shows what a job prints, and follows it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from millpond.cli.client.connection import add_connection_options, connect
-from millpond.cli.client.known_jobs import ENDED, find_known_job, job_state
+from millpond.cli.client.known_jobs import JOB_HELP, find_known_job, job_status
 from millpond.cli.client.rest import RestClient
+from millpond.cli.commands import Commands
 
 _POLL_S = 0.5
-_FIRST_BYTES = 1 << 20  # what is looked through for the last lines when following begins
+_FIRST_BYTES = 1 << 20  # searched for the last lines when following begins
 
 
 class LogFollower:
-    """Reads what has come to a job's log since the last time."""
+    """Reads a job's log piece by piece: each call returns what has been added since the one before."""
 
     def __init__(self, client: RestClient, jid: str) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class LogFollower:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def last_lines(self, count: int) -> str:
-        """Begin with the last lines."""
+        """Return the last lines of the log, up to 1 MiB; `new_text` continues after them."""
         status, content, headers = self._client.get_bytes(self._path, byte_range=f"-{_FIRST_BYTES}")
         if status == 206:
             self._offset = _size(headers)
@@ -39,37 +39,48 @@ class LogFollower:
         return self._decoder.decode(b"".join(lines[-count:] if count > 0 else []))
 
     def new_text(self) -> str:
-        """Everything, the first time, unless `last_lines` came before."""
+        """Return what has been added since the last call; the whole log if this is the first one."""
         offset = self._offset or 0
         status, content, headers = self._client.get_bytes(self._path, byte_range=f"{offset}-")
         if status == 416:
             if _size(headers) < offset:
-                self._offset = 0  # it had grown too long, and began anew
+                self._offset = 0  # the dispatcher has begun a new log because this one was too long
             return ""
-        if status == 200:  # all of it, because the dispatcher cannot send parts
+        if status == 200:  # the whole log: the dispatcher does not support ranges
             content = content[offset:]
         self._offset = offset + len(content)
         return self._decoder.decode(content)
 
 
 def _size(headers: Mapping[str, str]) -> int:
-    """Of the whole log."""
+    """Return the size of the whole log in bytes; 0 if the headers do not tell."""
     text = headers.get("content-range", "").rpartition("/")[2]
     return int(text) if text.isdecimal() else 0
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `logs`."""
     logs = commands.add_parser(
-        "logs", help="show what a job prints", description="The last lines that a job has printed."
+        "logs",
+        help="show what a job prints",
+        description="Show the last lines that a job's driver has printed.",
     )
-    logs.add_argument("job", metavar="JOB", help="the job's id, the beginning of it, or its name")
+    logs.add_argument("job", metavar="JOB", help=JOB_HELP)
     logs.add_argument(
-        "-f", "--follow", action="store_true", help="go on until the job ends, or Ctrl-C"
+        "-f",
+        "--follow",
+        action="store_true",
+        help="keep printing new lines until the job ends or you press Ctrl-C",
     )
     logs.add_argument(
-        "-n", "--lines", type=int, default=100, metavar="N", help="how many lines (100)"
+        "-n",
+        "--lines",
+        type=int,
+        default=100,
+        metavar="N",
+        help="number of lines to show (default: 100)",
     )
-    logs.add_argument("--json", action="store_true", help="print JSON; not with -f")
+    logs.add_argument("--json", action="store_true", help="print JSON; ignored with -f")
     add_connection_options(logs)
     logs.set_defaults(call=_run)
 
@@ -97,6 +108,7 @@ def _follow(client: RestClient, jid: str, lines: int) -> int:
         sys.stdout.flush()
         if ended:
             return 0
-        ended = job_state(client, jid) in ENDED  # then once more: it may have printed in between
+        # If it has ended, read once more: it may have printed something in between.
+        ended = job_status(client, jid).is_globally_terminal_state()
         if not ended:
             time.sleep(_POLL_S)

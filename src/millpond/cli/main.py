@@ -31,13 +31,16 @@ _RUN_PROGRAMS = ("run", "run-application", "info")
 
 
 def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """Each command sets `call`, a function of the parsed arguments that returns an exit code. Plug-ins are
-    left out as far as these arguments do not need them; without arguments all are there."""
+    """Return the parser of all commands. Each command sets `call`: a function that takes the parsed arguments
+    and returns an exit code.
+
+    If `arguments` name one of our own commands, plug-ins are not loaded. If they name a command that does not
+    exist, this exits with an error message, as argparse does."""
     parser = argparse.ArgumentParser(
         prog="millpond",
         description="Stateful stream processing in Python, on Apache Spark.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no dispatcher answers, 4 no such job, "
-        "130 interrupted.",
+        epilog="Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no dispatcher answers, 4 no such job, "
+        "130 interrupted. `millpond COMMAND --help` describes a command.",
     )
     parser.add_argument("--version", action="version", version=f"millpond {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -48,18 +51,20 @@ def build_parser(arguments: Sequence[str] | None = None) -> argparse.ArgumentPar
     ):
         module.add_commands(commands)
     completion.add_commands(commands, build_parser)
-    wanted = next((own for own in arguments or () if not own.startswith("-")), None)
+    wanted = next((argument for argument in arguments or () if not argument.startswith("-")), None)
     if wanted not in commands.choices:
         plug_ins.add_commands(commands, wanted)
     if wanted is not None and wanted not in commands.choices:
         parser.error(
-            f"there is no command '{wanted}'; there are {', '.join(commands.choices)}. One that comes with a "
-            "package is found when that is installed: pip install it again if it should be there."
+            f"there is no command '{wanted}'. The commands are {', '.join(commands.choices)}. If the command "
+            "comes from a plug-in, pip install the package that provides it."
         )
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments (default: those of this process) name, and return its exit code.
+    Errors of Millpond are printed to standard error, without a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
     parsed = build_parser(given).parse_args(given)
     try:
@@ -72,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         if parsed.command in _RUN_PROGRAMS or plug_ins.is_from_plug_in(parsed):
-            raise  # it may be one of the program's own
-        # The reader of our output has seen enough.
+            raise  # the user's program may have caused it
+        # Whoever reads our output has closed it, as `head` does. Nothing more can be written there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
 

@@ -1,6 +1,6 @@
-"""Makes one file of a program and what it imports, to be sent to a dispatcher.
+"""Packs a program and the modules it imports into one file, to be sent to a dispatcher.
 
-A zip has the program as `__main__.py`, as Python itself wants it, and modules at its top.
+The zip has the program as `__main__.py`, as Python requires, and the modules beside it at the top level.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ _MAIN = "__main__.py"
 
 
 def pack(program: Path, py_files: Sequence[Path], aside: Path) -> tuple[Path, list[str]]:
-    """What to send, and the names of modules beside the program that go along. Zips are made in `aside`."""
+    """Return the file to send, and the names of the modules beside the program that were packed with it.
+    A zip is written to the folder `aside`; a program without modules of its own is sent as it is."""
     if program.suffix in (".zip", ".whl"):
         if py_files:
-            raise UsageError(f"--py-files: put them into {program.name} instead")
+            raise UsageError(
+                f"--py-files cannot be used with an archive: put the files into {program.name}"
+            )
         return program, []
     target = aside / f"{program.resolve().stem}.zip"
     if program.is_dir():
         if not (program / _MAIN).exists():
-            raise UsageError(f"{program} has no {_MAIN}, so it is no program")
+            raise UsageError(f"the folder {program} is not a program: it has no {_MAIN}")
         _write(target, [(program, PurePosixPath()), *((file, _place(file)) for file in py_files)])
         return target, []
     beside = local_modules(program)
@@ -38,7 +41,7 @@ def pack(program: Path, py_files: Sequence[Path], aside: Path) -> tuple[Path, li
 
 
 def local_modules(program: Path) -> list[Path]:
-    """Modules and packages beside a program that it imports, and those that they import."""
+    """Return the modules and packages in the program's folder that it imports, directly or indirectly."""
     folder = program.resolve().parent
     found: dict[Path, None] = {}
     waiting = [program]
@@ -58,7 +61,7 @@ def _imported(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError) as problem:
-        raise UsageError(f"{path} is no Python: {problem}") from None
+        raise UsageError(f"{path} is not valid Python: {problem}") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.split(".")[0] for alias in node.names)
@@ -67,7 +70,7 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def _place(file: Path) -> PurePosixPath:
-    """Folders and zips give what is in them."""
+    """Return where in the zip a file goes. Of folders and archives, the contents go to the top level."""
     return PurePosixPath(file.name if file.suffix == ".py" else "")
 
 
@@ -77,16 +80,16 @@ def _write(target: Path, files: Sequence[tuple[Path, PurePosixPath]]) -> None:
         for file, place in files:
             for name, content in _contents(file, place):
                 if name in written:
-                    raise UsageError(f"{file}: there are two of {name} among the files to send")
+                    raise UsageError(f"{file}: two of the files to send are named {name}")
                 written.add(name)
                 package.writestr(name, content)
 
 
 def _contents(file: Path, place: PurePosixPath) -> Iterator[tuple[str, bytes]]:
     if file.is_dir():
-        for own in sorted(file.rglob("*")):
-            if own.is_file() and "__pycache__" not in own.parts:
-                yield str(place / own.relative_to(file).as_posix()), own.read_bytes()
+        for path in sorted(file.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield str(place / path.relative_to(file).as_posix()), path.read_bytes()
     elif file.suffix in (".zip", ".whl"):
         with zipfile.ZipFile(file) as package:
             for name in package.namelist():

@@ -1,4 +1,4 @@
-"""One line on standard error that is written over while something takes long. Only on a terminal."""
+"""A progress line on standard error, for whatever takes long. It appears on terminals only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TextIO
 
 
 class Progress:
-    """Use with `with`: the line is gone afterwards. Call `clear` before anything else is printed."""
+    """One line that is overwritten again and again. As a context manager, it clears the line at the end.
+    Call `clear` before anything else is printed."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -17,6 +18,7 @@ class Progress:
         self._shown = 0
 
     def show(self, text: str) -> None:
+        """Replace the line by this text, cut to the terminal's width. Without a terminal, do nothing."""
         if not self.visible:
             return
         text = text[: shutil.get_terminal_size().columns - 1]
@@ -25,6 +27,7 @@ class Progress:
         self._shown = len(text)
 
     def clear(self) -> None:
+        """Remove the line, if one is shown."""
         if self._shown:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()

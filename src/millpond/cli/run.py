@@ -1,4 +1,4 @@
-"""`millpond run`: runs a program, on a cluster if there is one, else in this process."""
+"""`millpond run`: runs a program, on a cluster if there is one, otherwise in this process."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from millpond.cli.client.connection import Target, add_connection_options, find_target
 from millpond.cli.client.following import follow, root_cause
 from millpond.cli.client.rest import HOW_TO_START, RestClient
 from millpond.cli.cluster.record import cluster_folder, read_cluster
+from millpond.cli.commands import Commands
 from millpond.cli.exit_codes import ExitCode, UsageError
 from millpond.cli.packing import pack
 from millpond.cli.programs import (
@@ -34,25 +34,29 @@ from millpond.cli.texts import size_text
 from millpond.errors import DispatcherError, DispatcherUnreachableError
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `run`."""
     run = commands.add_parser(
         "run",
         help="run a program",
-        description="Run a Python program that uses Millpond, with settings given here. If a dispatcher is "
-        "named, or start-cluster has started one, the program is sent to it; else it runs in this process.",
+        description="Run a Python program that uses Millpond. If you name a dispatcher, or start-cluster has "
+        "started one, the program is sent to it; otherwise it runs in this process.",
     )
     run.add_argument(
-        "-d", "--detached", action="store_true", help="print the job's id and do not wait"
+        "-d",
+        "--detached",
+        action="store_true",
+        help="print the job's id and return, without waiting for the job to end",
     )
     run.add_argument(
-        "--here", action="store_true", help="run in this process although there is a cluster"
+        "--here", action="store_true", help="run in this process even if there is a cluster"
     )
     add_setting_options(run)
     add_restore_options(run)
     run.add_argument(
         "--json",
         action="store_true",
-        help="with a dispatcher: print the job's id and state as JSON",
+        help="print the job's id and final state as JSON; needs a dispatcher",
     )
     add_connection_options(run)
     add_program(run)
@@ -64,14 +68,14 @@ def _run(parsed: argparse.Namespace) -> int:
     program = check_program(parsed.program)
     files = python_files(parsed)
     if parsed.here and (parsed.address or parsed.detached):
-        raise UsageError("--here cannot be together with --address or -d")
+        raise UsageError("--here cannot be used together with --address or -d")
     target = None if parsed.here else find_target(parsed)
     if target is not None:
         return _run_there(parsed, target, program, settings, files)
     if parsed.detached:
         raise DispatcherUnreachableError(f"-d needs a dispatcher. {HOW_TO_START}")
     if parsed.json:
-        raise UsageError("--json tells about a job of a dispatcher, and there is none")
+        raise UsageError("--json needs a dispatcher, and there is none")
     _warn_of_dead_cluster(parsed)
     _use_secret_of(cluster_folder(parsed.dir), parsed.master)
     run_here(parsed.program, parsed.arguments, settings, files)
@@ -82,13 +86,15 @@ def _warn_of_dead_cluster(parsed: argparse.Namespace) -> None:
     folder = cluster_folder(parsed.dir)
     if not parsed.here and read_cluster(folder) is not None:
         print(
-            f"millpond: the dispatcher of {folder} has ended, so the program runs in this process",
+            f"millpond: the dispatcher of the cluster in {folder} is not running, so the program runs in "
+            "this process",
             file=sys.stderr,
         )
 
 
 def _use_secret_of(folder: Path, master: str | None) -> None:
-    """A Spark that start-cluster has started speaks to those only who have its secret."""
+    """Use the settings of the Spark that start-cluster started, if that is the master: it only accepts
+    drivers that have its secret."""
     record = read_cluster(folder)
     if record is not None and master is not None and master == record.master:
         os.environ.setdefault("SPARK_CONF_DIR", str(folder / "spark" / "conf"))
@@ -101,6 +107,8 @@ def _run_there(
     settings: dict[str, str],
     files: list[Path],
 ) -> int:
+    from millpond.common.job import JobStatus
+
     with target.connect() as client:
         where = client.addresses[0]
         print(f"millpond: running on {where} ({target.reason})", file=sys.stderr)
@@ -110,21 +118,27 @@ def _run_there(
             return ExitCode.OK
         print(f"millpond: job {jid}", file=sys.stderr)
         try:
-            state = follow(client, jid)
+            status = follow(client, jid)
         except KeyboardInterrupt:
-            print(f"\nmillpond: the job goes on. To end it: millpond cancel {jid}", file=sys.stderr)
+            print(
+                f"\nmillpond: the job keeps running. To end it: millpond cancel {jid}",
+                file=sys.stderr,
+            )
             return ExitCode.INTERRUPTED
         except DispatcherUnreachableError as problem:
             raise DispatcherUnreachableError(
-                f"{problem} The job {jid} may still run; `millpond logs -f {jid}` goes on with it."
+                f"{problem} The job {jid} may still be running. To follow it again: millpond logs -f {jid}"
             ) from None
         if parsed.json:
-            print(json.dumps({"jobid": jid, "state": state}))
-        if state == "FINISHED":
+            print(json.dumps({"jobid": jid, "state": status.name}))
+        if status is JobStatus.FINISHED:
             return ExitCode.OK
-        # The log has been shown, and tells more.
-        reason = f": {root_cause(client, jid).splitlines()[0]}" if state == "FAILED" else ""
-        print(f"millpond: the job {jid} ended: {state}{reason}", file=sys.stderr)
+        reason = ""
+        if (
+            status is JobStatus.FAILED
+        ):  # the first line is enough: the log, shown above, has the rest
+            reason = f": {root_cause(client, jid).splitlines()[0]}"
+        print(f"millpond: the job {jid} ended: {status.name}{reason}", file=sys.stderr)
         return ExitCode.FAILED
 
 
@@ -135,11 +149,11 @@ def _submit(
     files: list[Path],
     arguments: list[str],
 ) -> str:
-    """The new job's id."""
+    """Send the program to the dispatcher, start its job and return the job's id."""
     with tempfile.TemporaryDirectory(prefix="millpond-") as aside, Progress() as progress:
         package, beside = pack(program, files, Path(aside))
         if beside:
-            print(f"millpond: sent along: {', '.join(beside)}", file=sys.stderr)
+            print(f"millpond: also sending {', '.join(beside)}", file=sys.stderr)
         total = size_text(package.stat().st_size)
         application = client.upload(
             package, lambda sent: progress.show(f"uploading {size_text(sent)} of {total}")
@@ -148,19 +162,21 @@ def _submit(
         try:
             answer = client.post(f"/jars/{application}/run", _body(settings, arguments))
         finally:
-            # The job has a copy. What cannot be deleted does no harm.
+            # The job has its own copy. An upload that cannot be deleted does no harm.
             with contextlib.suppress(DispatcherError):
                 client.delete(f"/jars/{application}")
     try:
         return str(answer["jobid"])
     except (KeyError, TypeError):
-        raise DispatcherError(f"The dispatcher gave no id for the job: {answer}.") from None
+        raise DispatcherError(
+            f"The dispatcher's answer has no id of the job: {answer}. `millpond list` shows if it runs."
+        ) from None
 
 
-def _body(settings: dict[str, str], arguments: list[str]) -> dict[str, Any]:
-    """Flink has fields of their own for some settings."""
+def _body(settings: dict[str, str], arguments: list[str]) -> dict[str, object]:
+    """Return the body of Flink's request to run a program; some settings have a field of their own in it."""
     rest = dict(settings)
-    body: dict[str, Any] = {"programArgsList": arguments}
+    body: dict[str, object] = {"programArgsList": arguments}
     if PARALLELISM_KEY in rest:
         text = rest.pop(PARALLELISM_KEY)
         if not text.isdecimal():

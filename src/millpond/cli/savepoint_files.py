@@ -6,7 +6,6 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from millpond.cli.texts import size_text, time_text
 from millpond.errors import SavepointError
@@ -18,28 +17,30 @@ from millpond.state.types.schemas import is_pickled
 
 
 def list_savepoints(folder: Path, as_json: bool) -> int:
+    """Print the savepoints in a folder, the oldest first, and return the exit code. Savepoints that cannot be
+    read are reported on standard error."""
     if not folder.is_dir():
         raise SavepointError(f"There is no folder {folder}.")
-    found = []
+    manifests = []
     for path in sorted(folder.iterdir()):
         if not path.name.startswith(".") and (path / "manifest.json").exists():
             try:
-                found.append(Manifest.read(path))
+                manifests.append(Manifest.read(path))
             except SavepointError as problem:
                 print(f"millpond: {problem}", file=sys.stderr)
-    found.sort(key=lambda manifest: manifest.created_ms)
+    manifests.sort(key=lambda manifest: manifest.created_ms)
     if as_json:
-        print(json.dumps([_summary(manifest) for manifest in found], indent=1))
+        print(json.dumps([_summary(manifest) for manifest in manifests], indent=1))
         return 0
-    if not found:
+    if not manifests:
         print(f"no savepoints in {folder}")
-    for manifest in found:
+    for manifest in manifests:
         when, size = time_text(manifest.created_ms), size_text(_bytes(manifest))
         print(f"{manifest.id}  {when}  {size:>9}  {manifest.job_name}")
     return 0
 
 
-def _summary(manifest: Manifest) -> dict[str, Any]:
+def _summary(manifest: Manifest) -> dict[str, object]:
     return {
         "id": manifest.id,
         "created": manifest.created_ms,
@@ -49,6 +50,8 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
 
 
 def show_savepoint(path: Path, as_json: bool) -> int:
+    """Check all files of a savepoint, print what it contains, and return the exit code. Raise SavepointError
+    if it is incomplete or damaged."""
     reader = SavepointReader(path)
     reader.check()
     manifest = reader.manifest
@@ -77,18 +80,19 @@ def _show_operator(operator: OperatorEntry) -> None:
         print(f"    {state.keys:,} keys, {state.rows:,} entries, {size_text(state.file.bytes)}")
         pickled = [column for column, schema in state.schemas.items() if is_pickled(schema)]
         if pickled:
-            print(f"    has Python pickles ({', '.join(pickled)}): only Python can read them")
+            print(f"    contains Python pickles ({', '.join(pickled)}): only Python can read them")
         if state.biggest:
             biggest = ", ".join(f"{key} {count:,}" for key, count in state.biggest)
             print(f"    biggest keys: {biggest}")
 
 
 def dispose_savepoint(path: Path, as_json: bool) -> int:
+    """Delete a savepoint and return the exit code."""
     dispose(path)
     print(json.dumps({"disposed": str(path)}) if as_json else f"disposed {path}")
     return 0
 
 
 def _bytes(manifest: Manifest) -> int:
-    files = [state.file.bytes for own in manifest.operators for state in own.states]
+    files = [state.file.bytes for operator in manifest.operators for state in operator.states]
     return sum(files) + manifest.job_file.bytes

@@ -1,4 +1,4 @@
-"""`millpond savepoint ...` and `millpond stop`: savepoints of jobs that run elsewhere."""
+"""`millpond savepoint` and `millpond stop`: savepoints of jobs that run in other processes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 from millpond.cli.client.connection import add_connection_options, connect, find_target
 from millpond.cli.client.known_jobs import find_living_job, wait_for_end, wait_for_operation
+from millpond.cli.commands import Commands
 from millpond.cli.exit_codes import UsageError
-from millpond.cli.job_folders import find_job, is_job_folder, is_running
+from millpond.cli.job_folders import JOB_OR_FOLDER_HELP, find_job, is_job_folder, is_running
 from millpond.cli.programs import absolute
 from millpond.cli.progress import Progress
 from millpond.errors import DispatcherError, SavepointError
@@ -20,22 +20,31 @@ _POLL_S = 0.1
 _ACTIONS = ("list", "show", "dispose")
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `savepoint` and `stop`."""
     savepoint = commands.add_parser(
         "savepoint",
-        help="take a savepoint of a running job; list, show, dispose savepoints",
+        help="take a savepoint of a running job; list, show or dispose of savepoints",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description=(
-            "millpond savepoint JOB [DIR]    take a savepoint of a running job\n"
-            "millpond savepoint list DIR     the savepoints in a folder\n"
-            "millpond savepoint show PATH    what is in a savepoint\n"
-            "millpond savepoint dispose PATH delete a savepoint\n\n"
-            "JOB is the id or name of a job of a dispatcher; or a job's folder; or with\n"
-            "--checkpoint-dir a job's name below the folder for checkpoints."
+            "millpond savepoint JOB [DIR]     take a savepoint of a running job\n"
+            "millpond savepoint list DIR      list the savepoints in a folder\n"
+            "millpond savepoint show PATH     check a savepoint and show what it contains\n"
+            "millpond savepoint dispose PATH  delete a savepoint\n\n"
+            "JOB is the id (or the beginning of it) or the name of a dispatcher's job; or the\n"
+            "folder of a job; or, with --checkpoint-dir, the name of a job."
         ),
     )
-    savepoint.add_argument("what", metavar="JOB|list|show|dispose")
-    savepoint.add_argument("where", nargs="?", metavar="DIR|PATH")
+    savepoint.add_argument(
+        "what", metavar="JOB|list|show|dispose", help="the job, or what to do with savepoints"
+    )
+    savepoint.add_argument(
+        "where",
+        nargs="?",
+        metavar="DIR|PATH",
+        help="folder of savepoints, or a savepoint (default for a new savepoint: the job's "
+        "execution.checkpointing.savepoint-dir)",
+    )
     savepoint.add_argument("--json", action="store_true", help="print JSON")
     _add_job_options(savepoint)
     savepoint.set_defaults(call=_run_savepoint)
@@ -44,17 +53,17 @@ def add_commands(commands: Any) -> None:
         help="end a running job with a savepoint",
         description="Take a savepoint of a running job and end the job with it.",
     )
-    stop.add_argument(
-        "job", metavar="JOB", help="id or name of a job of a dispatcher, or a job's folder"
-    )
+    stop.add_argument("job", metavar="JOB", help=JOB_OR_FOLDER_HELP)
     stop.add_argument(
         "--savepoint",
         nargs="?",
         metavar="DIR",
-        help="folder for the savepoint; without one: execution.checkpointing.savepoint-dir",
+        help="folder for the savepoint (default: the job's execution.checkpointing.savepoint-dir)",
     )
     stop.add_argument(
-        "--drain", action="store_true", help="fire all timers and close all windows before"
+        "--drain",
+        action="store_true",
+        help="fire all event-time timers and close all windows first",
     )
     stop.add_argument("--json", action="store_true", help="print JSON")
     _add_job_options(stop)
@@ -65,11 +74,15 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-dir",
         metavar="DIR",
-        help="folder for checkpoints, if JOB is the name of a job that no dispatcher runs "
-        "(execution.checkpointing.dir)",
+        help="look for the folder of the job named JOB here, without a dispatcher "
+        "(the job's execution.checkpointing.dir)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=600.0, metavar="S", help="how long to wait (600 s)"
+        "--timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds to wait for the savepoint (default: 600)",
     )
     add_connection_options(parser)
 
@@ -78,7 +91,8 @@ def _run_savepoint(parsed: argparse.Namespace) -> int:
     if parsed.what not in _ACTIONS:
         return _take(parsed, parsed.what, parsed.where, stop=False, drain=False)
     if parsed.where is None:
-        raise UsageError(f"savepoint {parsed.what} needs a folder")
+        needed = "DIR" if parsed.what == "list" else "PATH"
+        raise UsageError(f"{needed} is missing: millpond savepoint {parsed.what} {needed}")
     if parsed.what == "dispose" and not Path(parsed.where).exists() and find_target(parsed):
         return _dispose_there(parsed)
     from millpond.cli import savepoint_files
@@ -113,6 +127,8 @@ def _take(
 def _take_by_dispatcher(
     parsed: argparse.Namespace, given: str, directory: str | None, stop: bool, drain: bool
 ) -> str:
+    from millpond.common.job import JobStatus
+
     directory = None if directory is None else absolute(directory)
     with connect(parsed) as client:
         job = find_living_job(client, given)
@@ -127,16 +143,17 @@ def _take_by_dispatcher(
         location = wait_for_operation(client, request, "savepoint", parsed.timeout)["location"]
         if stop:
             with Progress() as progress:
-                state = wait_for_end(client, job["jid"], parsed.timeout, progress)
-            if state == "FAILED":
+                status = wait_for_end(client, job["jid"], parsed.timeout, progress)
+            if status is JobStatus.FAILED:
                 raise DispatcherError(
-                    f"The savepoint is there ({location}), but then the job failed."
+                    f"The savepoint was taken ({location}), but the job failed before it ended. See "
+                    f"`millpond logs {job['jid']}`."
                 )
     return str(location)
 
 
 def _dispose_there(parsed: argparse.Namespace) -> int:
-    """A folder that this machine does not have may be one of the dispatcher's."""
+    """Have the dispatcher delete a savepoint: a path that is unknown here may exist on its machine."""
     with connect(parsed) as client:
         answer = client.post("/savepoint-disposal", {"savepoint-path": parsed.where})
         request = f"/savepoint-disposal/{answer['request-id']}"
@@ -145,7 +162,7 @@ def _dispose_there(parsed: argparse.Namespace) -> int:
     return 0
 
 
-# --- jobs that some process of this machine runs -----------------------------------------------------
+# --- jobs without a dispatcher -----------------------------------------------------------------------
 
 
 def _take_by_folder(
@@ -172,13 +189,16 @@ def _wait_for_savepoint(
             while (answer := read_answer(folder, order_id)) is None:
                 waited = time.monotonic() - started
                 if not is_running(folder):
-                    answer = read_answer(folder, order_id)  # it may have come in between
+                    answer = read_answer(folder, order_id)  # it may have been written in between
                     if answer is None:
-                        raise SavepointError(f"The job in {folder} ended without a savepoint.")
+                        raise SavepointError(
+                            f"The job in {folder} ended before it took the savepoint."
+                        )
                     break
                 if waited > timeout_s:
                     raise SavepointError(
-                        f"No savepoint within {timeout_s:.0f} s; the request is withdrawn."
+                        f"The job in {folder} did not take a savepoint within {timeout_s:.0f} s, so the "
+                        "request was withdrawn. --timeout sets how long to wait."
                     )
                 progress.show(f"waiting for the savepoint ... {waited:.0f} s")
                 time.sleep(_POLL_S)

@@ -1,31 +1,42 @@
-"""`millpond state query`: one value of a running job's state."""
+"""`millpond state query`: looks up one value of a running job's state."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from typing import Any
 from urllib.parse import quote
 
 from millpond.cli.client.connection import add_connection_options, connect
-from millpond.cli.client.known_jobs import find_living_job
+from millpond.cli.client.known_jobs import JOB_HELP, find_living_job
+from millpond.cli.commands import Commands
 
 
-def add_commands(commands: Any) -> None:
-    state = commands.add_parser("state", help="look up state of a running job")
+def add_commands(commands: Commands) -> None:
+    """Add `state`, with its only action, `query`."""
+    state = commands.add_parser(
+        "state",
+        help="look up queryable state of a running job",
+        description="Look up queryable state of a running job.",
+    )
     actions = state.add_subparsers(dest="state_action", required=True, metavar="ACTION")
     query = actions.add_parser(
         "query",
-        help="the value of a key",
-        description="The value that a key has in a state which the program made queryable, as of the last "
-        "committed batch. A key that has none prints nothing.",
+        help="print the value of a key",
+        description="Print the value of a key in a state that the program has made queryable, as of the last "
+        "committed batch. If the key has no value, standard output stays empty.",
     )
-    query.add_argument("job", metavar="JOB", help="the job's id, the beginning of it, or its name")
-    query.add_argument("name", metavar="NAME", help="as given to set_queryable")
-    query.add_argument("key", metavar="KEY")
-    query.add_argument("--entry", metavar="E", help="of a map state: this entry only")
-    query.add_argument("--json", action="store_true", help="print JSON: found, value")
+    query.add_argument("job", metavar="JOB", help=JOB_HELP)
+    query.add_argument(
+        "name", metavar="NAME", help="name of the state, as the program gave it to set_queryable"
+    )
+    query.add_argument("key", metavar="KEY", help="the key to look up")
+    query.add_argument(
+        "--entry", metavar="E", help="for a map state: print only the entry with this key"
+    )
+    query.add_argument(
+        "--json", action="store_true", help='print JSON: {"found": true or false, "value": ...}'
+    )
     add_connection_options(query)
     query.set_defaults(call=_query)
 
@@ -40,8 +51,8 @@ def _query(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print(json.dumps({"found": bool(answer["found"]), "value": answer.get("value")}))
     elif not answer["found"]:
-        what = f"key {parsed.key}" if parsed.entry is None else f"{parsed.entry} of {parsed.key}"
-        print(f"millpond: {parsed.name} has no value for {what}", file=sys.stderr)
+        entry = "" if parsed.entry is None else f"entry {parsed.entry} of "
+        print(f"millpond: {parsed.name} has no value for {entry}key {parsed.key}", file=sys.stderr)
     else:
         value = answer["value"]
         print(value if isinstance(value, str) else json.dumps(value))

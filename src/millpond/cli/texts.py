@@ -1,4 +1,4 @@
-"""How numbers look on a terminal."""
+"""How numbers, times and tables look on a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def size_text(count: float) -> str:
-    """1234567 -> 1.2 MB."""
+    """Return a number of bytes in a readable unit, powers of 1000: 1234567 -> 1.2 MB."""
     unit = "B"
     for larger in ("KB", "MB", "GB", "TB"):
         if count < 1000:
@@ -17,11 +17,12 @@ def size_text(count: float) -> str:
 
 
 def time_text(time_ms: int) -> str:
+    """Return a time, given in ms since 1970, in the local time zone: 2026-11-16 09:05:00."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000))
 
 
 def duration_text(duration_ms: int) -> str:
-    """3723000 -> 1h 02m; 65000 -> 1m 05s; 4200 -> 4s."""
+    """Return a duration with its two largest units: 3723000 -> 1h 02m; 65000 -> 1m 05s; 4200 -> 4s."""
     seconds = max(0, duration_ms) // 1000
     for larger, unit, smaller, rest in (
         (86_400, "d", 3600, "h"),
@@ -34,7 +35,7 @@ def duration_text(duration_ms: int) -> str:
 
 
 def table_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be; the last one has no trailing space."""
+    """Return a table with a head line, its columns as wide as their contents; no line has trailing space."""
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(

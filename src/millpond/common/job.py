@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from enum import Enum
@@ -57,6 +57,12 @@ class JobStatus(Enum):
     RESTARTING = 8
     SUSPENDED = 9
     RECONCILING = 10
+
+    @staticmethod
+    def of(report: Mapping[str, Any]) -> JobStatus:
+        """Return the status that the field `state` of a job's report names; REST's JSON has it as well. Raise
+        KeyError if there is no such status. Beyond PyFlink."""
+        return JobStatus[report["state"]]
 
     def is_globally_terminal_state(self) -> bool:
         """Return True if the job has failed, finished or been cancelled, and will not run again."""

@@ -1,11 +1,11 @@
-"""Speaks to a dispatcher over REST (Flink's paths and field names)."""
+"""A client of the dispatcher's REST API, which has Flink's paths and field names."""
 
 from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
@@ -14,18 +14,21 @@ from millpond.errors import DispatcherError, DispatcherUnreachableError, SetupEr
 if TYPE_CHECKING:
     import httpx
 
+Json = dict[str, Any]  # an object of REST's JSON
 _TIMEOUT_S = 30.0
 _MAX_HOPS = 3
 HOW_TO_START = (
-    "Start one: millpond start-cluster. Or name one: --address http://HOST:PORT, MILLPOND_ADDRESS."
+    "Start one with `millpond start-cluster`, or name a running one with --address http://HOST:PORT or "
+    "MILLPOND_ADDRESS."
 )
 
 
 class RestClient:
-    """Asks the first of several dispatchers that answers; a standby sends on to the leader.
+    """A connection to one dispatcher out of several: the first that answers. Redirects from a standby to the
+    leader are followed.
 
-    Raises DispatcherUnreachableError if none answers, DispatcherError with the dispatcher's own words if it
-    refuses. Use with `with`, or `close` it."""
+    All requests raise DispatcherUnreachableError if no dispatcher answers, and DispatcherError with the
+    dispatcher's message if it refuses. Use it as a context manager, or call `close`."""
 
     def __init__(
         self,
@@ -37,36 +40,42 @@ class RestClient:
         self._httpx = _import_httpx()
         self.addresses = [_checked(address) for address in addresses]
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        near = all(urlsplit(address).hostname in _LOOPBACK for address in self.addresses)
+        is_local = all(urlsplit(address).hostname in _LOOPBACK for address in self.addresses)
         self._client = self._httpx.Client(
             verify=_tls(self.addresses, ca_file),
             timeout=timeout_s,
-            trust_env=not near,  # a proxy has no way to this machine's loopback
+            trust_env=not is_local,  # a proxy cannot reach this machine's loopback address
         )
 
-    def get(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+    def get(self, path: str, query: Mapping[str, object] | None = None) -> Json:
+        """Send a GET request and return the JSON object of the answer."""
         return self._json(self._request("GET", path, params=query))
 
     def get_bytes(
-        self, path: str, query: Mapping[str, Any] | None = None, byte_range: str | None = None
+        self, path: str, query: Mapping[str, object] | None = None, byte_range: str | None = None
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """(status, content, headers). `byte_range` is "100-" or "-100" (the last 100); the dispatcher may
-        send all nevertheless (200 instead of 206), or say that there is nothing more (416)."""
+        """Send a GET request and return (status, content, headers).
+
+        `byte_range` is "100-" (from byte 100 on) or "-100" (the last 100 bytes). The status is 206 if the
+        content is that range, 200 if it is everything, and 416 if the range is beyond the end."""
         headers = {} if byte_range is None else {"Range": f"bytes={byte_range}"}
         answer = self._request("GET", path, params=query, headers=headers, expected=(416,))
         return answer.status_code, answer.content, answer.headers
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    def post(self, path: str, body: Mapping[str, object] | None = None) -> Json:
+        """Send a POST request with a JSON body and return the JSON object of the answer."""
         return self._json(self._request("POST", path, json=dict(body or {})))
 
-    def patch(self, path: str, query: Mapping[str, Any] | None = None) -> Any:
+    def patch(self, path: str, query: Mapping[str, object] | None = None) -> Json:
+        """Send a PATCH request and return the JSON object of the answer."""
         return self._json(self._request("PATCH", path, params=query))
 
-    def delete(self, path: str) -> Any:
+    def delete(self, path: str) -> Json:
+        """Send a DELETE request and return the JSON object of the answer."""
         return self._json(self._request("DELETE", path))
 
     def upload(self, file: Path, sent: Callable[[int], None] | None = None) -> str:
-        """Bring an application to the dispatcher; returns its id. `sent` is told how many bytes have gone."""
+        """Upload an application and return its id. `sent` is called with the number of bytes sent so far."""
         with file.open("rb") as opened:
             content = _Counted(opened, sent) if sent else opened
             files = {"jarfile": (file.name, content, "application/octet-stream")}
@@ -74,9 +83,12 @@ class RestClient:
         try:
             return str(answer["filename"]).rpartition("/")[2]
         except (KeyError, TypeError):
-            raise DispatcherError(f"The dispatcher gave no name to {file.name}.") from None
+            raise DispatcherError(
+                f"The dispatcher's answer has no id of the uploaded {file.name}: {answer}."
+            ) from None
 
     def close(self) -> None:
+        """Close the connections. The client cannot be used afterwards."""
         self._client.close()
 
     def __enter__(self) -> RestClient:
@@ -97,7 +109,7 @@ class RestClient:
         headers: Mapping[str, str] | None = None,
         expected: Sequence[int] = (),
         rewind: IO[bytes] | None = None,
-        **content: Any,
+        **content: object,
     ) -> httpx.Response:
         problems: list[str] = []
         refused: httpx.Response | None = None
@@ -108,7 +120,7 @@ class RestClient:
                 problems.append(f"{address}: {_reason(problem)}")
                 continue
             if answer.status_code == 503 and address != self.addresses[-1]:
-                refused = answer  # perhaps another one leads
+                refused = answer  # another one may lead
                 continue
             return self._accepted(answer, expected)
         if refused is not None:
@@ -124,22 +136,25 @@ class RestClient:
         path: str,
         headers: Mapping[str, str] | None,
         rewind: IO[bytes] | None,
-        content: Mapping[str, Any],
+        content: Mapping[str, object],
     ) -> httpx.Response:
         url = address + path
-        given = dict(content)
+        arguments = dict(content)
         for _ in range(_MAX_HOPS):
             if rewind is not None:
                 rewind.seek(0)
             answer: httpx.Response = self._client.request(
-                method, url, headers={**self._headers, **(headers or {})}, **given
+                method, url, headers={**self._headers, **(headers or {})}, **arguments
             )
-            # By hand: the token must go along, which a client does not do by itself.
+            # Redirects are followed here, because httpx would not send the token to another address.
             if answer.status_code not in (307, 308) or "location" not in answer.headers:
                 return answer
             url = urljoin(url, answer.headers["location"])
-            given.pop("params", None)  # the location has them
-        raise DispatcherError(f"{address} sends from one dispatcher to the next without end.")
+            arguments.pop("params", None)  # they are part of the location
+        raise DispatcherError(
+            f"The dispatcher at {address} redirects to another one, which redirects again, and so on. "
+            "Try again: another dispatcher may be about to lead."
+        )
 
     def _accepted(self, answer: httpx.Response, expected: Sequence[int]) -> httpx.Response:
         status = answer.status_code
@@ -147,23 +162,24 @@ class RestClient:
             return answer
         if status == 401:
             raise DispatcherError(
-                "The dispatcher wants a token, or another one: --token-file FILE, or MILLPOND_TOKEN_FILE. A "
-                "cluster has it in `token` in its folder, a dispatcher started by itself in its storage.",
+                "The dispatcher requires a token, or does not accept the one that was sent. Name the file "
+                "with the token by --token-file or MILLPOND_TOKEN_FILE: it is `token` in the cluster's "
+                "folder, or in the storage folder of a dispatcher that was started on its own.",
                 status,
             )
         raise DispatcherError(_error_text(answer), status)
 
-    def _json(self, answer: httpx.Response) -> Any:
+    def _json(self, answer: httpx.Response) -> Json:
         try:
-            return answer.json()
+            return answer.json()  # type: ignore[no-any-return]
         except ValueError:
             raise DispatcherError(
-                f"{answer.url} does not answer as a dispatcher does. {HOW_TO_START}"
+                f"{answer.url} does not answer like a dispatcher. {HOW_TO_START}"
             ) from None
 
 
 class _Counted:
-    """A file that tells how far it was read."""
+    """A file that reports how far it has been read."""
 
     def __init__(self, file: IO[bytes], sent: Callable[[int], None]) -> None:
         self._file = file
@@ -187,12 +203,12 @@ class _Counted:
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def _import_httpx() -> Any:
+def _import_httpx() -> ModuleType:
     try:
         import httpx
     except ImportError:
         raise SetupError(
-            "To speak to a dispatcher httpx is needed: pip install 'millpond[cluster]'."
+            "Talking to a dispatcher needs httpx: pip install 'millpond[cluster]'."
         ) from None
     return httpx
 
@@ -203,35 +219,38 @@ def _checked(address: str) -> str:
         text = f"http://{text}"
     try:
         parts = urlsplit(text)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port  # raises if it is none
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port  # raises ValueError if it is not a port
     except ValueError:
-        right = False
-    if not right:
+        is_valid = False
+    if not is_valid:
         raise DispatcherUnreachableError(
-            f"'{address}' is not the address of a dispatcher; it looks like http://HOST:PORT."
+            f"'{address}' is not the address of a dispatcher; write it as http://HOST:PORT."
         )
     return text
 
 
 def _tls(addresses: Sequence[str], ca_file: str | None) -> ssl.SSLContext:
     if not any(address.startswith("https:") for address in addresses):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and is made at once
+        # TLS is not used, and loading certificates takes time: a context that trusts nobody will do.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         return ssl.create_default_context(cafile=ca_file)
     except OSError as problem:
-        raise DispatcherUnreachableError(f"--ca-file {ca_file}: {problem}.") from None
+        raise DispatcherUnreachableError(
+            f"The certificates in --ca-file {ca_file} cannot be read: {problem}."
+        ) from None
 
 
 def _reason(problem: Exception) -> str:
     text = str(problem) or type(problem).__name__
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return "its certificate is not trusted; --ca-file names one that is"
+        return "its certificate is not trusted; name the certificate to trust with --ca-file"
     return "connection refused" if "refused" in text else text
 
 
 def _error_text(answer: httpx.Response) -> str:
-    """The dispatcher's own words; they may have a stack trace behind the first line."""
+    """Return the dispatcher's error messages, without the stack traces that may follow their first lines."""
     try:
         texts = [str(text).strip() for text in answer.json()["errors"]]
         lines = [line for text in texts for line in text.splitlines()[:1]]

@@ -1,7 +1,8 @@
-"""Processes that an earlier command has started: whether they still live, and how they are ended.
+"""Identifies processes that an earlier command has started, and ends them.
 
-A process id alone is not enough, because the system gives it to another process one day. When the process
-was started belongs to it, too, and which boot of the machine that was. Only what fits in all three is ended.
+A process id alone does not identify a process, because the system reuses ids. So an identity also has the
+time when the process was started and the boot of the machine. Only a process that matches in all three is
+ended.
 """
 
 from __future__ import annotations
@@ -20,31 +21,34 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class ProcessIdentity:
+    """What tells a process of this machine from any other, past or future."""
+
     pid: int
-    started: str  # in the system's own words; only ever compared
+    started: str  # in the system's format; only compared, never interpreted
     boot: str
 
 
 class Ending(Enum):
-    """How a process went."""
+    """How a process ended; the value is a text for people."""
 
-    GONE = "had ended already"
+    GONE = "had already ended"
     TERMINATED = "ended"
-    KILLED = "killed: it did not end by itself"
+    KILLED = "was killed because it did not end in time"
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """None if there is no such process, or only its remains that nobody has waited for."""
+    """Return the identity of a running process; None if there is no process with this id, or a zombie."""
     started = _started(pid)
     return None if started is None else ProcessIdentity(pid, started, _boot())
 
 
 def is_alive(process: ProcessIdentity) -> bool:
+    """Return True if this very process still runs."""
     return identify(process.pid) == process
 
 
 def end(process: ProcessIdentity, grace_s: float) -> Ending:
-    """Ask it to end, and kill it if it has not after `grace_s`."""
+    """Send SIGTERM, and SIGKILL if the process has not ended after `grace_s`; return how it ended."""
     if not _signal(process, signal.SIGTERM):
         return Ending.GONE
     if _ends_within(process, grace_s):
@@ -65,8 +69,8 @@ def _ends_within(process: ProcessIdentity, wait_s: float) -> bool:
 
 
 def _signal(process: ProcessIdentity, number: signal.Signals) -> bool:
-    """False if it is not there. Where the system can hold on to a process, there is no moment between
-    looking and signalling in which the id could go to another one."""
+    """Send a signal; return False if the process no longer runs. With pidfd (Linux), the id cannot pass to
+    another process between the check and the signal."""
     try:
         if not hasattr(os, "pidfd_open"):
             if not is_alive(process):
@@ -91,7 +95,9 @@ def _started(pid: int) -> str | None:
             text = (_PROC / str(pid) / "stat").read_text()
         except (OSError, ValueError):
             return None
-        fields = text.rpartition(")")[2].split()  # the name before it may have blanks and brackets
+        fields = text.rpartition(")")[
+            2
+        ].split()  # the name in (...) may contain spaces and brackets
         return None if fields[0] in ("Z", "X") else fields[19]
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()

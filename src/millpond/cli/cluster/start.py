@@ -1,4 +1,4 @@
-"""`millpond start-cluster`: a Spark cluster and dispatchers on this machine, in the background."""
+"""`millpond start-cluster`: starts Spark and dispatchers on this machine, in the background."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from millpond.cli.client.connection import LOOPBACK, Target
 from millpond.cli.cluster.record import (
+    CLUSTER_FOLDER_HELP,
     ClusterRecord,
     cluster_folder,
     locked,
@@ -21,6 +21,7 @@ from millpond.cli.cluster.record import (
     read_cluster,
 )
 from millpond.cli.cluster.starting import ClusterStarter
+from millpond.cli.commands import Commands
 from millpond.cli.dashboard import dashboard_link
 from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import parse_settings
@@ -35,35 +36,24 @@ _PAGE_SETTING = "millpond.cluster.master-ui"  # see common/options.py
 _PAGE_KEY_SETTING = "millpond.cluster.master-ui-key-file"
 
 
-def add_commands(commands: Any) -> None:
+def add_commands(commands: Commands) -> None:
+    """Add `start-cluster`."""
     start = commands.add_parser(
         "start-cluster",
         help="start Spark and a dispatcher with a dashboard on this machine",
         description="Start a Spark master, workers and a dispatcher in the background. `millpond run` sends "
-        "programs to it, `millpond stop-cluster` ends it.",
+        "programs to the cluster, and `millpond stop-cluster` ends it.",
     )
-    start.add_argument(
-        "--dir", metavar="DIR", help="the cluster's folder (default: $MILLPOND_HOME or ~/.millpond)"
-    )
+    start.add_argument("--dir", metavar="DIR", help=CLUSTER_FOLDER_HELP)
     start.add_argument(
         "--storage",
         metavar="DIR",
-        help="folder for jobs (default: storage in the cluster's folder)",
-    )
-    start.add_argument("--host", default="127.0.0.1", help="address of all of it (127.0.0.1)")
-    start.add_argument(
-        "--port", type=int, default=8081, help="of the dispatcher (8081); 0: any free one"
-    )
-    start.add_argument("--workers", type=int, metavar="N", help="Spark workers (1)")
-    start.add_argument(
-        "--cores", type=int, metavar="N", help="of each worker (default: the machine's, shared out)"
-    )
-    start.add_argument("--memory", metavar="SIZE", help="of each worker, such as 2g (2g)")
-    start.add_argument(
-        "--local", action="store_true", help="no Spark cluster: each job runs its own local Spark"
+        help="folder for jobs (default: `storage` in the cluster's folder)",
     )
     start.add_argument(
-        "--master", metavar="URL", help="use this Spark (spark://, yarn, k8s://); start none"
+        "--host",
+        default="127.0.0.1",
+        help="address on which Spark and the dispatchers listen (default: 127.0.0.1)",
     )
     start.add_argument(
         "-D",
@@ -71,44 +61,95 @@ def add_commands(commands: Any) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a setting for all jobs; can be given several times",
+        help="a setting for all jobs (see `millpond settings`); can be repeated",
     )
-    start.add_argument(
-        "--dispatchers", type=int, default=1, metavar="N", help="more than 1: others stand by (1)"
-    )
-    start.add_argument(
-        "--zookeeper", metavar="HOSTS", help="HOST:PORT,... that elects the leading dispatcher"
-    )
-    start.add_argument("--cluster-id", metavar="ID", help="tells clusters at one ZooKeeper apart")
-    tokens = start.add_mutually_exclusive_group()
-    tokens.add_argument(
-        "--token-file",
-        metavar="FILE",
-        help="requests must have the token in this file (default: token in the cluster's folder, made if "
-        "missing)",
-    )
-    tokens.add_argument(
-        "--no-token",
-        action="store_true",
-        help="let everybody who reaches the dispatcher use it: every user of this machine can run programs "
-        "as you",
-    )
-    start.add_argument(
-        "--allow-uploads",
-        action="store_true",
-        help="accept programs although --host is reached from other machines",
-    )
-    start.add_argument("--tls-cert", metavar="FILE", help="certificate: the dispatcher speaks TLS")
-    start.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
     start.add_argument(
         "--timeout",
         type=float,
         default=90.0,
         metavar="S",
-        help="how long each process may take to answer (90 s)",
+        help="seconds that each process has to start and answer (default: 90)",
     )
-    start.add_argument("--json", action="store_true", help="print JSON: what cluster.json has")
+    start.add_argument(
+        "--json", action="store_true", help="print the contents of cluster.json, as JSON"
+    )
+    _add_spark_options(start.add_argument_group("Spark"))
+    _add_dispatcher_options(start.add_argument_group("dispatchers"))
     start.set_defaults(call=_run)
+
+
+def _add_spark_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--workers", type=int, metavar="N", help="number of Spark workers (default: 1)"
+    )
+    group.add_argument(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="cores of each worker (default: the cores of this machine, divided by the workers)",
+    )
+    group.add_argument(
+        "--memory", metavar="SIZE", help="memory of each worker, such as 512m or 4g (default: 2g)"
+    )
+    group.add_argument(
+        "--local",
+        action="store_true",
+        help="start no Spark cluster: each job runs its own local Spark",
+    )
+    group.add_argument(
+        "--master",
+        metavar="URL",
+        help="use this Spark (spark://HOST:PORT, yarn, k8s://...) instead of starting one",
+    )
+
+
+def _add_dispatcher_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--port",
+        type=int,
+        default=8081,
+        help="port of the dispatcher, and the ones after it for further dispatchers; 0 picks a free port "
+        "(default: 8081)",
+    )
+    group.add_argument(
+        "--dispatchers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of dispatchers: one leads, the others stand by (default: 1)",
+    )
+    group.add_argument(
+        "--zookeeper",
+        metavar="HOSTS",
+        help="servers of the ZooKeeper that elects the leading dispatcher, as HOST:PORT,... "
+        "(default: the dispatchers agree by a lock in the storage folder)",
+    )
+    group.add_argument(
+        "--cluster-id",
+        metavar="ID",
+        help="name of the cluster in ZooKeeper, if several share one (default: default)",
+    )
+    tokens = group.add_mutually_exclusive_group()
+    tokens.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="file with the token that requests must carry (default: `token` in the cluster's folder, "
+        "created if missing)",
+    )
+    tokens.add_argument(
+        "--no-token",
+        action="store_true",
+        help="accept requests without a token: every user of this machine can then run programs as you",
+    )
+    group.add_argument(
+        "--allow-uploads",
+        action="store_true",
+        help="accept programs even if other machines can reach --host",
+    )
+    group.add_argument(
+        "--tls-cert", metavar="FILE", help="certificate (PEM) with which to serve TLS"
+    )
+    group.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of the certificate")
 
 
 def _run(parsed: argparse.Namespace) -> int:
@@ -121,7 +162,7 @@ def _run(parsed: argparse.Namespace) -> int:
     folder = cluster_folder(parsed.dir)
     address = record.of("dispatcher")[0].address
     link = dashboard_link(Target([address], record.token_file, record.ca_file, "started"))
-    print(f"Ready. Dashboard: {link}   logs: {folder / 'logs'}")
+    print(f"The cluster is ready. Dashboard: {link}   Logs: {folder / 'logs'}")
     where = f" --dir {parsed.dir}" if parsed.dir else ""
     print(f"Next: millpond run{where} app.py, millpond list{where}, millpond stop-cluster{where}")
     return 0
@@ -130,8 +171,15 @@ def _run(parsed: argparse.Namespace) -> int:
 def start_cluster(
     parsed: argparse.Namespace, dispatcher: Sequence[str] = DISPATCHER
 ) -> ClusterRecord:
-    """Returns when all of it answers. If something does not, nothing is left running."""
-    _check(parsed)
+    """Start a cluster and return its record when all processes answer. `dispatcher` is the beginning of the
+    command that starts a dispatcher.
+
+    Raise UsageError or ClusterError if that is not possible; nothing is left running then."""
+    _check_spark(parsed)
+    _check_files(parsed)
+    parse_settings(parsed.settings)
+    _check_ports(parsed)
+    _check_token(parsed)
     folder = make_private(cluster_folder(parsed.dir))
     with locked(folder):
         _refuse_second(folder)
@@ -157,40 +205,54 @@ def start_cluster(
         return record
 
 
-def _check(parsed: argparse.Namespace) -> None:
-    own_spark = [parsed.workers, parsed.cores, parsed.memory]
-    if (parsed.local or parsed.master) and any(own is not None for own in own_spark):
-        raise UsageError("--workers, --cores and --memory are for a Spark that is started here")
-    if parsed.host in ("0.0.0.0", "::") and not (parsed.local or parsed.master):
-        raise UsageError("--host must be one that Spark's workers can call; 0.0.0.0 is none")
+def _check_spark(parsed: argparse.Namespace) -> None:
+    starts_spark = not (parsed.local or parsed.master)
+    spark_options = [parsed.workers, parsed.cores, parsed.memory]
+    if not starts_spark and any(value is not None for value in spark_options):
+        raise UsageError(
+            "--workers, --cores and --memory cannot be used together with --local or --master: no Spark is "
+            "started then"
+        )
+    if starts_spark and parsed.host in ("0.0.0.0", "::"):
+        raise UsageError(
+            f"--host must be an address that Spark's workers can connect to, not {parsed.host}"
+        )
     if parsed.local and parsed.master:
-        raise UsageError("--local and --master cannot be together")
+        raise UsageError("--local and --master cannot be used together")
     for name in ("workers", "cores", "dispatchers"):
         if getattr(parsed, name) is not None and getattr(parsed, name) < 1:
             raise UsageError(f"--{name} must be at least 1")
     if parsed.memory and not re.fullmatch(r"[1-9]\d*[mgMG]", parsed.memory):
         raise UsageError(f"--memory must look like 512m or 2g, not '{parsed.memory}'")
+
+
+def _check_files(parsed: argparse.Namespace) -> None:
     if bool(parsed.tls_cert) != bool(parsed.tls_key):
-        raise UsageError("--tls-cert and --tls-key belong together")
-    for file in (parsed.token_file, parsed.tls_cert, parsed.tls_key):
+        raise UsageError("--tls-cert and --tls-key must be given together")
+    for name in ("token_file", "tls_cert", "tls_key"):
+        file = getattr(parsed, name)
         if file and not os.path.isfile(file):
-            raise UsageError(f"there is no file {file}")
-    parse_settings(parsed.settings)
+            raise UsageError(f"--{name.replace('_', '-')}: there is no file {file}")
+
+
+def _check_ports(parsed: argparse.Namespace) -> None:
     for number in range(parsed.dispatchers if parsed.port else 0):
         if not _is_free(parsed.host, parsed.port + number):
             raise ClusterError(
-                f"{parsed.host}:{parsed.port + number} is taken or not this machine's. "
-                "Choose another --port; 0 takes any free one."
+                f"{parsed.host}:{parsed.port + number} is in use, or {parsed.host} is not an address of this "
+                "machine. Choose another --port (0 picks a free one) or --host."
             )
-    if parsed.no_token and parsed.host not in LOOPBACK:
-        if not parsed.allow_uploads:
-            raise UsageError(
-                f"without a token everybody who reaches {parsed.host} could use this cluster; leave "
-                "--no-token out, or add --allow-uploads if that is what you want"
-            )
-        print(
-            f"millpond: everybody who reaches {parsed.host} can use this cluster", file=sys.stderr
+
+
+def _check_token(parsed: argparse.Namespace) -> None:
+    if not parsed.no_token or parsed.host in LOOPBACK:
+        return
+    if not parsed.allow_uploads:
+        raise UsageError(
+            f"without a token, everyone who can reach {parsed.host} could use this cluster; remove "
+            "--no-token, or add --allow-uploads if that is what you want"
         )
+    print(f"millpond: everyone who can reach {parsed.host} can use this cluster", file=sys.stderr)
 
 
 def _refuse_second(folder: Path) -> None:
@@ -199,14 +261,15 @@ def _refuse_second(folder: Path) -> None:
         return
     if not record.is_here():
         raise ClusterError(
-            f"{folder} has a cluster of the machine {record.machine}. Stop it there, or choose another --dir."
+            f"The cluster in {folder} runs on the machine {record.machine}. Stop it there, or choose another "
+            "--dir."
         )
     living = [process.title for process in record.living()]
     if living:
         address = next(iter(record.dispatcher_addresses()), "no dispatcher")
         raise ClusterError(
-            f"A cluster runs in {folder} already ({address}; alive: {', '.join(living)}). "
-            "End it with millpond stop-cluster, or choose another --dir."
+            f"A cluster is already running in {folder} ({address}; running: {', '.join(living)}). "
+            "Stop it with `millpond stop-cluster`, or choose another --dir."
         )
 
 
@@ -246,8 +309,8 @@ def _master_port(host: str, earlier: int | None) -> int:
         return _free_port(host, _MASTER_PORT)
     if not _is_free(host, earlier):
         raise ClusterError(
-            f"{host}:{earlier}, where jobs of this cluster look for the Spark master, is taken. Free it, or "
-            "choose another --dir."
+            f"{host}:{earlier} is in use, but the jobs of this cluster look for the Spark master there. Free "
+            "the port, or choose another --dir."
         )
     return earlier
 
@@ -256,7 +319,10 @@ def _free_port(host: str, first: int) -> int:
     for port in range(first, first + 200):
         if _is_free(host, port):
             return port
-    raise ClusterError(f"{host} has no free port from {first} on, or is not this machine's.")
+    raise ClusterError(
+        f"None of the 200 ports from {first} on is free on {host}, or it is not an address of this machine. "
+        "Choose another --host."
+    )
 
 
 def _is_free(host: str, port: int) -> bool:

@@ -1,4 +1,4 @@
-"""Starts the processes of a cluster one by one, and waits until each answers."""
+"""Starts the processes of a cluster one by one and waits until each of them answers."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ T = TypeVar("T")
 
 
 class ClusterStarter:
-    """Use with `with`: if it is left by an exception, also Ctrl-C, everything that was started is ended.
+    """Starts processes as a context manager: if the block raises, by Ctrl-C too, all of them are ended.
 
-    What runs is written down before it is waited for, so `stop-cluster` finds it if this process dies."""
+    Each process is recorded in `cluster.json` before it is waited for, so that `stop-cluster` finds it even
+    if this process dies."""
 
     def __init__(self, folder: Path, record: ClusterRecord, host: str, timeout_s: float) -> None:
         self.record = record
@@ -57,7 +58,7 @@ class ClusterStarter:
         Path(record.storage).mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def start_master(self, port: int, page_port: int) -> str:
-        """The master's URL, when it answers."""
+        """Start a Spark master, wait until it answers, and return its URL."""
         from millpond.executors.spark import daemons
         from millpond.executors.spark.master_page import MasterPage
 
@@ -67,7 +68,7 @@ class ClusterStarter:
         daemons.write_settings(settings, self._host)
         daemon = daemons.daemon_environment(self._host, settings, scratch)
         self._spark_environment = {**daemon, **_absolute_path()}
-        self._environment["SPARK_CONF_DIR"] = str(settings)  # jobs need the secret, too
+        self._environment["SPARK_CONF_DIR"] = str(settings)  # jobs need the secret as well
         address = f"http://{_in_url(self._host)}:{page_port}"
         self.master_page = MasterPage(address, settings / daemons.PAGE_KEY_FILE)
         command = daemons.master_command(self._host, port, page_port)
@@ -78,14 +79,15 @@ class ClusterStarter:
         return master.address
 
     def master_port(self) -> int | None:
-        """Of an earlier start: jobs that are to go on look for the master there."""
+        """Return the port of the Spark master of an earlier start; None if there was none. Jobs that are to
+        resume look for the master there."""
         try:
             return int((self._folder / "spark" / "conf" / _PORT_FILE).read_text())
         except (OSError, ValueError):
             return None
 
     def start_worker(self, number: int, cores: int, memory: str) -> None:
-        """Does not wait for it."""
+        """Start a Spark worker; `wait_for_all` waits for it. Start the master first."""
         from millpond.executors.spark import daemons
 
         folder = make_private(self._folder / "spark" / f"worker-{number}")
@@ -94,11 +96,12 @@ class ClusterStarter:
         self._spawn("worker", number, command, self._spark_environment)
 
     def start_dispatcher(self, number: int, command: Sequence[str]) -> None:
-        """Does not wait for it."""
+        """Start a dispatcher; `wait_for_all` waits for it."""
         self._spawn("dispatcher", number, command, self._environment)
 
     def wait_for_all(self) -> None:
-        """Until dispatchers answer requests, and all workers have come to the master."""
+        """Wait until all dispatchers answer requests and all workers have registered with the master. Raise
+        ClusterError if a process ends, or takes longer than the time-out."""
         for dispatcher in self.record.of("dispatcher"):
             self._wait_for_dispatcher(dispatcher)
         workers = self.record.of("worker")
@@ -112,7 +115,7 @@ class ClusterStarter:
         return state is not None and state.workers >= expected
 
     def _wait_for_dispatcher(self, process: ClusterProcess) -> None:
-        """One that stands by answers, too: 503, or where the leader is."""
+        """Wait until a dispatcher answers. A standby does so with 503 or a redirect to the leader."""
         process.address = self._wait(process, lambda: _announced(Path(process.log)))
         target = Target([process.address], self.record.token_file, self.record.ca_file, "started")
         with target.connect() as client:
@@ -144,7 +147,7 @@ class ClusterStarter:
                 stderr=opened,
                 env=dict(environment),
                 cwd=self._folder,
-                start_new_session=True,  # the terminal's Ctrl-C is not for it
+                start_new_session=True,  # Ctrl-C in the terminal must not reach it
             )
         finally:
             os.close(opened)
@@ -164,20 +167,20 @@ class ClusterStarter:
 
     def _wait(self, process: ClusterProcess, answer: Callable[[], T | None]) -> T:
         began_s = time.monotonic()
-        while not (found := answer()):
+        while not (result := answer()):
             waited_s = time.monotonic() - began_s
             code = self._started[process.pid].poll()
             if code is not None:
                 raise ClusterError(
-                    f"The {process.title} ended with code {code} instead of starting.{_tail(process)}"
+                    f"The {process.title} ended with exit code {code} while starting.{_tail(process)}"
                 )
             if waited_s > self._timeout_s:
                 raise ClusterError(
-                    f"The {process.title} does not answer after {waited_s:.0f} s.{_tail(process)}"
+                    f"The {process.title} did not answer within {waited_s:.0f} s.{_tail(process)}"
                 )
             self._progress.show(f"starting {process.title} ... {waited_s:.0f} s")
             time.sleep(_POLL_S)
-        return found
+        return result
 
     def __enter__(self) -> ClusterStarter:
         return self
@@ -195,22 +198,23 @@ class ClusterStarter:
                 started.wait()
             remove_cluster(self._folder)
         for started in self._started.values():
-            # They outlive this process, on purpose; Python would warn that nobody waits for them.
+            # They outlive this process on purpose; Python would otherwise warn that nobody waits for them.
             started.returncode = 0
         self._progress.clear()
 
 
 def _absolute_path() -> dict[str, str]:
-    """PYTHONPATH for processes that work in another folder than this one."""
-    given = os.environ.get("PYTHONPATH")
-    if not given:
+    """Return PYTHONPATH with absolute paths, for processes with another working folder; empty if not set."""
+    paths = os.environ.get("PYTHONPATH")
+    if not paths:
         return {}
-    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, given.split(os.pathsep)))}
+    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths.split(os.pathsep)))}
 
 
 def _announced(log: Path) -> str | None:
-    found = _READY.search(log.read_text(errors="replace"))
-    return found.group(1) if found else None
+    """Return the address that a dispatcher has printed to its log; None if it has not yet."""
+    match = _READY.search(log.read_text(errors="replace"))
+    return match.group(1) if match else None
 
 
 def _tail(process: ClusterProcess) -> str:
