@@ -48,14 +48,17 @@ class JobIdentity:
         return None
 
     def encode(self) -> bytes:
+        """Return the blob of `job.blob`."""
         return codec.encode(BlobKind.JOB, astuple(self))
 
     @staticmethod
     def decode(blob: bytes, where: str) -> JobIdentity:
+        """Return what a blob holds. Raises CorruptDataError, naming `where`, if it is damaged."""
         return JobIdentity(*codec.decode(BlobKind.JOB, blob, where))
 
 
 def identity_of(plan: JobPlan) -> JobIdentity:
+    """Return what a job folder must have been written with for this plan to go on in it."""
     operators = plan.operators
     return JobIdentity(
         plan.start.job_id,

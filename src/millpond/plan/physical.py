@@ -49,6 +49,8 @@ class Route:
 
 @dataclass
 class OperatorPlan:
+    """One operator as it runs: its function, types, parallelism, and where its results go."""
+
     id: int
     kind: OperatorKind
     name: str
@@ -107,6 +109,8 @@ class TaskPlan:
 
 @dataclass
 class SinkPlan:
+    """One sink: printed or collected on the driver, or written by workers."""
+
     id: int
     name: str
     uid: str
@@ -118,6 +122,8 @@ class SinkPlan:
 
 @dataclass
 class JobPlan:
+    """Everything that drivers and workers need to run a job. Workers get a pickled copy."""
+
     name: str
     batch_mode: bool
     parallelism: int
@@ -135,13 +141,16 @@ class JobPlan:
 
     @property
     def levels(self) -> int:
+        """The highest level; source tasks are at level 0."""
         return max(task.level for task in self.tasks.values())
 
     @property
     def source_tasks(self) -> list[TaskPlan]:
+        """The tasks that read sources."""
         return [task for task in self.tasks.values() if task.level == 0]
 
     def tasks_at(self, level: int) -> list[TaskPlan]:
+        """Return the tasks of a level, in the order of their ordinals."""
         at_level = [task for task in self.tasks.values() if task.level == level]
         return sorted(at_level, key=lambda task: task.ordinal)
 

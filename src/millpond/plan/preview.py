@@ -22,6 +22,7 @@ class Preview:
         self.notes: list[str] = []
 
     def take(self, plan: dict[str, Any], drawing: str) -> NoReturn:
+        """Keep the plan of the first job, and leave the program."""
         if self.plan is None:
             self.plan, self.drawing = plan, drawing
         raise PlanTaken

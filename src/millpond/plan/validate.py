@@ -15,6 +15,7 @@ from millpond.errors import ProgramError, UnsupportedFeatureError
 def validate(
     graph: StreamGraph, parallelism: int, max_parallelism: int | None, auto_uids: bool
 ) -> None:
+    """Raise ProgramError, naming the operator, if a graph cannot run as it is."""
     if not any(node.is_sink for node in graph.nodes.values()):
         raise ProgramError(
             "The program has no sink, so it would do nothing. Add print(), sink_to(), add_sink() "

@@ -17,6 +17,8 @@ from millpond.plan.physical import JobPlan, OperatorPlan, Route, SinkPlan, TaskP
 
 @dataclass(frozen=True)
 class VertexOperator:
+    """One of the operators that a vertex shows as its chain."""
+
     id: str
     uid: str
     name: str

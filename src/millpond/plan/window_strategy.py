@@ -28,6 +28,7 @@ class WindowStrategy(Enum):
 
 
 def window_strategy(operation: WindowOperation) -> WindowStrategy:
+    """Return the fastest strategy that gives the results of the general one."""
     plain = type(operation.trigger) is EventTimeTrigger and operation.evictor is None
     assigner = type(operation.assigner)
     if plain and assigner in (TumblingEventTimeWindows, SlidingEventTimeWindows):

@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from millpond.executors.spark import local_sockets
 
 from millpond.errors import MillpondError
+from millpond.executors.spark import local_sockets
 
 
 def place(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path | None:
