@@ -20,10 +20,6 @@ FLOORS = {
     "driver": 0.68,
     "engine": 0.65,
     "executors": 0.47,
-    "plan": 0.70,
-    "queryable": 0.67,
-    "savepoint": 0.69,
-    "state": 0.50,
 }
 
 
