@@ -96,7 +96,7 @@ def test_pyflinks_examples_run_as_documented(
         "process_json_data.py": "'city': 'Hangzhou'",
     }
     for name, line in expected_lines.items():
-        assert f"| `{name}` | runs |" in documented
+        assert f"- `{name}`: runs\n" in documented
         done = compatibility.run_example(wheel, name, tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
         assert line in done.stdout
