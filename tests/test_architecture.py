@@ -196,3 +196,15 @@ def test_folders_stay_readable() -> None:
         if (count := len(list(folder.glob("*.py")))) > FILES_IN_A_FOLDER
     }
     assert not crowded, f"make packages of what belongs together: {crowded}"
+
+
+def test_every_package_has_an_init_file() -> None:
+    """Without one it cannot be imported from a zip, which is how workers get Millpond."""
+    folders = {path.parent for path in MODULES}
+    lacking = {
+        relative(parent)
+        for folder in folders
+        for parent in (folder, *folder.parents)
+        if parent.is_relative_to(SOURCE) and not (parent / "__init__.py").exists()
+    }
+    assert not lacking
