@@ -186,7 +186,7 @@ def feed(lines: Path, log: Path, count: int) -> None:
     def answered() -> bool:
         return log.exists() and f"ann {count}\n" in log.read_text()
 
-    wait_until(answered, f"ann {count} is not printed", 120)
+    wait_until(answered, f"ann {count} is not printed", 600)
 
 
 def look(folder: Path, home: Path) -> Doors:
