@@ -51,13 +51,13 @@ def test_show_tells_of_pickles_wherever_they_are(
 ) -> None:
     _, path = run_and_save(remember, CUT_RECORDS, tmp_path / "timers")
     assert "(timers)" in show(path, capsys)
-    assert "has Python pickles (namespace)" in show(path, capsys).split("(timers)")[1]
+    assert "contains Python pickles (namespace)" in show(path, capsys).split("(timers)")[1]
 
     def columns(stream: DataStream) -> DataStream:
         return stream.key_by(lambda r: r[0]).process_columns(Count()).uid("columns")
 
     _, path = run_and_save(columns, CUT_RECORDS, tmp_path / "columns")
-    assert "has Python pickles (content)" in show(path, capsys)
+    assert "contains Python pickles (content)" in show(path, capsys)
     plain = ValueStateDescriptor("count", Types.INT())
     made = Savepoint.new().with_state("x", plain, {"a": 1}).write(tmp_path / "made")
-    assert "has Python pickles" not in show(made, capsys)
+    assert "contains Python pickles" not in show(made, capsys)
