@@ -104,7 +104,7 @@ def test_look_ups_see_what_is_committed_whatever_is_killed(
         wait_until((folder / "committed").exists, "no batch was committed", 60)
         assert counts() == {1}, "an idle job shows its newest batch"
         assert client.get("", "last pairs", "7") in (["word7", 1], ["word17", 1])
-        assert set(states_of(job._plan)) == {"counts", "last pairs"}
+        assert set(states_of(job._executors.record.queryable)) == {"counts", "last pairs"}
         with pytest.raises(UnknownStateError, match="there are: counts, last pairs"):
             client.get("", "nothing", "word1")
 
