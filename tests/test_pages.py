@@ -167,3 +167,24 @@ def defined_names(folder: Path) -> set[str]:
             if isinstance(node, ast.FunctionDef):
                 names.add(node.name)
     return names
+
+
+def test_every_cited_id_is_listed() -> None:
+    """Ids of requirements (E22) and conformance cases (C13), wherever code, tests or pages cite them."""
+    listed = set(
+        re.findall(
+            r"^- \*\*([A-Z]\d+)\*\*",
+            text_of("docs/requirements.md") + text_of("docs/conformance.md"),
+            flags=re.MULTILINE,
+        )
+    )
+    assert {"E1", "O1", "P1", "C1"} <= listed
+    cited = re.compile(r"(?<![\w$#\\])[EOPC]\d{1,2}(?![\w%])")
+    sources = [path for top in ("src", "tests", "bench") for path in (ROOT / top).rglob("*.py")]
+    unknown = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*sources, *(ROOT / page for page in PAGES)]
+        for name in cited.findall(path.read_text())
+        if name not in listed
+    }
+    assert not unknown, f"ids that no page lists: {sorted(unknown)}"
