@@ -140,7 +140,7 @@ def test_demo_shows_its_result(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "times something was capped" in done.stdout
+    assert "capped at once" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert done.stderr == ""
 

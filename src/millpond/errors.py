@@ -16,11 +16,11 @@ MillpondError
  |   +- CorruptDataError          a stored file or blob fails its checksum
  |   +- StateLostError            state that is kept only in memory is gone
  +- LeadershipError           the leader, or the list of jobs, cannot be read or written
- |   +- LeadershipLost            ... because this dispatcher is not the leader, or no longer
+ |   +- LeadershipLost            ... because this dispatcher is not, or is no longer, the leader
  +- QueryableStateError       a look-up has no answer
  |   +- UnknownStateError         the job has no queryable state of this name
  |   +- UnknownKeyError           the state has nothing for this key
- |   +- RetryLaterError           not now: the job restarts, or has not loaded the state yet
+ |   +- RetryLaterError           not yet: the job is restarting, or has not loaded the state
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SparkDriverError          ... because Spark's driver process died
@@ -58,11 +58,11 @@ class ClusterError(MillpondError):
 
 
 class DispatcherError(MillpondError):
-    """A dispatcher cannot do what was requested. `status` is the HTTP status of its answer, 0 if there was
-    none."""
+    """A dispatcher cannot do what was requested. `status` is the HTTP status of its answer; 0 if there was
+    no answer."""
 
     def __init__(self, text: str, status: int = 0) -> None:
-        self.status = status  # the HTTP status; 0 if no response came
+        self.status = status
         super().__init__(text)
 
 
@@ -143,7 +143,7 @@ class CheckpointTimeoutError(JobExecutionError):
 
 
 class SparkDriverError(JobExecutionError):
-    """Spark's driver process, a JVM, died. Another attempt gets a new one, if it `can_be_replaced`."""
+    """Spark's driver process, a JVM, died. If it `can_be_replaced`, another attempt gets a new one."""
 
     def __init__(self, text: str, can_be_replaced: bool = True) -> None:
         self.can_be_replaced = can_be_replaced

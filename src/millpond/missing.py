@@ -79,7 +79,7 @@ _COMMON = {
     "LocalTimeTypeInfo": "use Types.SQL_TIMESTAMP()",
     **dict.fromkeys(_FORMAT_NAMES, _FORMATS),
 }
-# By module prefix; the longest one that fits counts.
+# Names by module prefix. The longest prefix that fits a module counts.
 MISSING_NAMES = {
     "millpond.common": _COMMON,
     "millpond.datastream": _DATASTREAM,

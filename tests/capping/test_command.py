@@ -149,7 +149,7 @@ def test_orders_are_obeyed_whether_the_job_runs_or_not(
         assert redis_server.sets() == expected
     told = capping("explain", user, *checkpoint)
     assert "starting it for this order" in told.stderr
-    assert "Nothing is known of user" in told.stdout
+    assert "Nothing is known about user" in told.stdout
     product.records = [r for r in product.records if str(r["user_no"]) != user]
     product.write("b.jsonl", views(6, 20, 10, 200))
     product.run()

@@ -83,7 +83,7 @@ def test_job_killed_while_the_file_is_empty_keeps_its_rules(job: Job) -> None:
 def test_job_does_not_begin_with_a_file_that_has_just_been_emptied(tmp_path: Path) -> None:
     """There were rules when the job was described, so the rule without a file is not what is meant."""
     job = Job(tmp_path, "")
-    with pytest.raises(RuleError, match=r"rules\.yaml: there is no rules:"):
+    with pytest.raises(RuleError, match=r"rules\.yaml: `rules:` is missing"):
         job.look()
 
 
@@ -97,7 +97,7 @@ def test_start_is_refused_if_the_file_has_lost_its_rules_since_the_last_one(
     (checkpoint / "capping.json").write_text('{"version": 1, "names_rules": true}')
     run = ["capping", "run", "--input", str(tmp_path), "--rules", str(rules)]
     assert main([*run, "--checkpoint", str(checkpoint)]) == 1
-    assert f"--rules {rules}: there is no rules: in it" in capsys.readouterr().err
+    assert f"--rules {rules}: `rules:` is missing" in capsys.readouterr().err
     assert [path.name for path in checkpoint.iterdir()] == ["capping.json"], "nothing was started"
 
 

@@ -629,7 +629,7 @@ def test_state_of_windows_that_merge_is_refused() -> None:
         lambda windows: windows.process(Firings()),
     )
     feed(harness, 1)
-    with pytest.raises(MillpondError, match="session windows merge"):
+    with pytest.raises(MillpondError, match="session windows are merged"):
         feed(harness, "wm 5000")
 
 

@@ -54,8 +54,8 @@ def test_a_program_that_is_uploaded_and_run_finishes(
     [
         (programs.FAILING, "ZeroDivisionError"),
         (programs.BROKEN, "no_such_module"),
-        (programs.WITHOUT_JOB, "without a job"),
-        ("raise SystemExit(3)", "ended itself with 3"),
+        (programs.WITHOUT_JOB, "without starting a job"),
+        ("raise SystemExit(3)", "exited with 3"),
         ("def", "SyntaxError"),
     ],
 )

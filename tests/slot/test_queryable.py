@@ -265,7 +265,7 @@ def test_unknown_state_and_entries_of_what_is_no_map_are_errors(
     job.batch(job.relay(), ["a"])
     with pytest.raises(UnknownStateError, match="no queryable state 'other'; there are: counts"):
         client.get("job", "other", "a")
-    with pytest.raises(QueryableStateError, match="reducing state, and has no entries"):
+    with pytest.raises(QueryableStateError, match="reducing state, which has no entries"):
         client.get("job", "counts", "a", entry="x")
 
 

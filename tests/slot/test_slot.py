@@ -316,7 +316,7 @@ def test_function_that_never_ends_does_not_keep_the_slot_of_an_ended_job(
 def test_too_much_memory_is_a_clear_error(job: Job) -> None:
     relay = job.relay(memory_mb=300)
     job.run(relay, ["a"])
-    with pytest.raises(SlotMemoryError, match=r"uses \d+ MB, its limit is 300 MB. Raise"):
+    with pytest.raises(SlotMemoryError, match=r"uses \d+ MB, but its limit is 300 MB. Raise"):
         job.run(relay, ["hoard-400"])
 
 

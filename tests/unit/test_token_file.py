@@ -50,9 +50,9 @@ def test_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="--token-file"):
         make_token_file(tmp_path / "nowhere" / "token")
-    with pytest.raises(SetupError, match="cannot be read"):
+    with pytest.raises(SetupError, match="Cannot read the token file"):
         read_token(tmp_path / "token")
     (tmp_path / "token").write_text("short\n")
-    with pytest.raises(SetupError, match="16 characters or more") as caught:
+    with pytest.raises(SetupError, match="at least 16 characters") as caught:
         read_token(tmp_path / "token")
     assert "short\n" not in str(caught.value)

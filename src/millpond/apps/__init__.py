@@ -1,1 +1,1 @@
-"""Programs that are products of their own."""
+"""Applications: programs that are products in their own right."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from millpond.errors import ProgramError, UnsupportedFeatureError
+from millpond.errors import DispatcherError, ProgramError, UnsupportedFeatureError
 
 T = TypeVar("T")
 
@@ -61,8 +61,14 @@ class JobStatus(Enum):
     @staticmethod
     def of(report: Mapping[str, Any]) -> JobStatus:
         """Return the status that the field `state` of a job's report names; REST's JSON has it as well. Raise
-        KeyError if there is no such status. Beyond PyFlink."""
-        return JobStatus[report["state"]]
+        DispatcherError if this release does not know it. Beyond PyFlink."""
+        state = str(report.get("state"))
+        if state not in JobStatus.__members__:
+            raise DispatcherError(
+                f"A job's report has the state '{state}', which this release does not know: it was written "
+                "by another one."
+            )
+        return JobStatus[state]
 
     def is_globally_terminal_state(self) -> bool:
         """Return True if the job has failed, finished or been cancelled, and will not run again."""

@@ -91,7 +91,7 @@ class Encoder:
         PyFlink."""
         return _SchemaEncoder(serialization_schema)
 
-    def encode(self, value: Any) -> bytes:
+    def encode(self, value: object) -> bytes:
         """Return the line of a record, with its line break."""
         return (record_to_text(value) + "\n").encode(self._charset)
 
@@ -155,7 +155,7 @@ class BulkWriterFactory(ABC):
 class RowDataBulkWriterFactory(BulkWriterFactory):
     """A factory of writers for rows of a known type."""
 
-    def __init__(self, row_type: Any) -> None:
+    def __init__(self, row_type: object) -> None:
         self._row_type = row_type
 
     def get_row_type(self) -> Any:

@@ -1,15 +1,15 @@
 """Records on their way through a task: columns of equal length, so that work is done per column.
 
-A record's *place* is (clock, phase, sequence): the event-time clock at which it came to be, then
-0 processing-time timers before the batch's records, 1 records, 2 event-time timers, 3 processing-time
-timers after the batch's records, then its number in the source partition. What a record or a timer
-causes inherits its place. Bundles are sorted by place.
+A record's *place* is (clock, phase, sequence). The clock is the event time at which the record came to be.
+The phase tells what caused it: 0 a processing-time timer before the batch's records, 1 a record, 2 an
+event-time timer, 3 a processing-time timer after the batch's records. The sequence is its number in the
+split. Whatever a record or a timer causes inherits its place. Bundles are sorted by place.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
@@ -24,10 +24,12 @@ Place = tuple[int, int, int]
 
 
 class Bundle:
-    """`values` are a list or columns (record_columns.py). `timestamps` is None if no record has one, else a
-    list or an array; `clocks` and `phases` are one number if all are
-    equal. `keys` and `inputs` are set where a task takes records in: keys of a keyed stream, and the
-    number of the input if there are two."""
+    """Records as columns of equal length.
+
+    `values` is a list or columns (record_columns.py). `timestamps` is None if no record has one, otherwise a
+    list or an array. `clocks` and `phases` are a single number if they are the same for all records. `keys`
+    and `inputs` are set where a task takes records in: the keys of a keyed stream, and the number of the
+    input each record came from (a single number if there is only one)."""
 
     __slots__ = ("clocks", "inputs", "keys", "phases", "sequences", "timestamps", "values")
 
@@ -53,7 +55,7 @@ class Bundle:
         return len(self.values)
 
     def place(self, position: int) -> Place:
-        """That of one record."""
+        """Return the place of the record at `position`."""
         clocks, phases = self.clocks, self.phases
         return (
             clocks if isinstance(clocks, int) else int(clocks[position]),
@@ -62,11 +64,11 @@ class Bundle:
         )
 
     def with_values(self, values: Values) -> Bundle:
-        """The same records with other values."""
+        """Return the same records with other values, without keys and inputs."""
         return Bundle(values, self.timestamps, self.clocks, self.phases, self.sequences)
 
     def take(self, positions: list[int] | Numbers, values: Values) -> Bundle:
-        """`values` in the places of the records at `positions`, one each."""
+        """Return `values`, each in the place of the record at the same index of `positions`."""
         order = numpy.asarray(positions, numpy.int64)
         return Bundle(
             values,
@@ -77,7 +79,7 @@ class Bundle:
         )
 
     def reordered(self, order: Numbers) -> Bundle:
-        """The same records in another order."""
+        """Return the records at the positions in `order`, in that order."""
         return Bundle(
             take(self.values, order),
             None if self.timestamps is None else take(self.timestamps, order),
@@ -89,7 +91,7 @@ class Bundle:
         )
 
     def piece(self, start: int, end: int) -> Bundle:
-        """Records start .. end - 1."""
+        """Return the records from `start` to `end - 1`."""
         return Bundle(
             cut(self.values, start, end),
             None if self.timestamps is None else self.timestamps[start:end],
@@ -101,7 +103,7 @@ class Bundle:
         )
 
     def within(self, low: int, high: int) -> Bundle:
-        """The same records with all clocks between `low` and `high`, and still sorted by place."""
+        """Return the same records with all clocks between `low` and `high`, still sorted by place."""
         clocks = numpy.clip(self.clocks, low, high)
         if isinstance(self.clocks, int):
             return Bundle(
@@ -130,7 +132,7 @@ class Bundle:
 
     @staticmethod
     def joined(bundles: list[Bundle]) -> Bundle:
-        """All records, one bundle after the other."""
+        """Return the records of all bundles, one bundle after the other."""
         if len(bundles) == 1:
             return bundles[0]
         lengths = [len(bundle) for bundle in bundles]
@@ -153,20 +155,23 @@ class Bundle:
         )
 
     def open_values(self) -> list[Any]:
-        """Values a function may have: copies of those that were put to rest."""
+        """Return the values as a list that functions may be given: frozen values are thawed into copies."""
         return thaw_all(as_list(self.values))
 
     def each_timestamp(self) -> Iterable[int | None]:
+        """Return the timestamp of each record. Endless (always None) if no record has one."""
         return itertools.repeat(None) if self.timestamps is None else as_list(self.timestamps)
 
     def each_clock(self) -> Iterable[int]:
+        """Return the clock of each record's place. Endless if it is the same for all records."""
         return (
             itertools.repeat(self.clocks) if isinstance(self.clocks, int) else self.clocks.tolist()
         )
 
     def each_watermark(self) -> Iterable[int]:
-        """The event-time clock a function sees at each record: a timer for t fires with it at t,
-        and its place is just before."""
+        """Return the event-time clock that a function sees at each record. Endless if it is always the same.
+
+        A timer for t fires when the clock is at t, but the place of its results is just before t."""
         clocks, phases = self.clocks, self.phases
         if isinstance(clocks, int) and isinstance(phases, int):
             return itertools.repeat(clocks + (phases == PHASE_EVENT_TIMER))
@@ -175,7 +180,7 @@ class Bundle:
 
 
 class BundleBuilder:
-    """Collects results one by one, each with its place; places never go back."""
+    """Collects results one by one, each with its place. Places never go back."""
 
     __slots__ = ("_clocks", "_last", "_phases", "_sequences", "_timestamps", "_values")
 
@@ -187,7 +192,8 @@ class BundleBuilder:
         self._phases: list[int] = []
         self._sequences: list[int] = []
 
-    def add(self, value: Any, timestamp: int | None, place: Place) -> None:
+    def add(self, value: object, timestamp: int | None, place: Place) -> None:
+        """Add a result. If its place is before that of the previous result, it gets the previous place."""
         if place < self._last:
             place = self._last
         else:
@@ -200,7 +206,7 @@ class BundleBuilder:
         self._sequences.append(sequence)
 
     def build(self) -> Bundle | None:
-        """What was collected, if anything; the builder is empty again."""
+        """Return what was collected, or None if there is nothing. The builder is empty afterwards."""
         values, timestamps = self._values, self._timestamps
         if not values:
             return None
@@ -215,7 +221,7 @@ class BundleBuilder:
         return bundle
 
 
-def _join_numbers(parts: list[Any], lengths: list[int]) -> int | Numbers:
+def _join_numbers(parts: Sequence[int | Numbers | list[int]], lengths: list[int]) -> int | Numbers:
     first = parts[0]
     if isinstance(first, int) and all(isinstance(p, int) and p == first for p in parts):
         return first
@@ -227,6 +233,7 @@ def _join_numbers(parts: list[Any], lengths: list[int]) -> int | Numbers:
 
 
 def one_or_all(numbers: list[int]) -> int | Numbers:
+    """Return the number that all of `numbers` are equal to, or an array if they differ."""
     first = numbers[0]
     if numbers.count(first) == len(numbers):
         return first

@@ -1,4 +1,4 @@
-"""Bytes at rest and between processes.
+"""How values become bytes in files and between processes.
 
 Layout of every blob (little endian):
 
@@ -11,8 +11,8 @@ Layout of every blob (little endian):
     4       4     CRC-32 of the payload
     8       ...   payload: a pickle (protocol 5) of plain containers
 
-Pickle is what Python objects of undeclared type need; blobs are only ever read from the job's own
-shuffle and the job's own folder, which is private to its user. Classes are named, not included; see
+Python objects of undeclared types need pickle. It is safe here because blobs are only ever read from the
+job's own shuffle and the job's own folder, which is private to its user. Classes are named, not included; see
 `executors/spark/main_classes.py` for those of the main script, and `pickling.py` for the rest.
 """
 
@@ -36,6 +36,8 @@ _HEADER = struct.Struct("<2sBBI")
 
 
 class BlobKind(IntEnum):
+    """What a blob contains. The numbers are part of the format and must not change."""
+
     FRAME = 1
     CONTROL = 2
     REPORT = 3
@@ -53,24 +55,28 @@ class BlobKind(IntEnum):
 
 
 VERSIONS = dict.fromkeys(BlobKind, 1)
-"""The format that this release writes. A released format stays readable: whoever changes one raises its
+"""The format versions that this release writes. Released formats stay readable: a change to one raises its
 version here, and adds a function to UPGRADES and a golden file to the tests."""
 UPGRADES: dict[tuple[BlobKind, int], Callable[[Any], Any]] = {}
-"""(kind, version) -> turns a payload of that version into one of the next"""
+"""(kind, version) -> function that turns a payload of that version into one of the next version"""
 
 
-def encode(kind: BlobKind, value: Any) -> bytes:
+def encode(kind: BlobKind, value: object) -> bytes:
+    """Return a blob that holds `value`: the header and the pickled value."""
     payload = dumps(value)
     return _HEADER.pack(MAGIC, VERSIONS[kind], kind, zlib.crc32(payload)) + payload
 
 
 def kind_of(blob: bytes) -> int:
+    """Return the number of the blob's kind without decoding or checking the blob."""
     return blob[3]
 
 
 def decode(kind: BlobKind, blob: bytes, where: str = "") -> Any:
-    """Return the value in a blob, in the newest format. Raises CorruptDataError, naming `where`, if the blob
-    is damaged, of another kind, or of a format that this release does not know."""
+    """Return the value in a blob, in the newest format.
+
+    Raises CorruptDataError, which names `where`, if the blob is damaged, of another kind, or in a format that
+    this release does not know."""
     place = where or f"a {kind.name.lower()} blob"
     if len(blob) < _HEADER.size:
         raise CorruptDataError(f"{place}: {len(blob)} bytes are too short to be a Millpond blob.")
@@ -94,8 +100,8 @@ def decode(kind: BlobKind, blob: bytes, where: str = "") -> Any:
 
 
 class Frozen:
-    """A mutable value at rest: its pickle. What is read from it is always a fresh copy, so no one
-    can change state or a record in flight through an old reference."""
+    """A mutable value at rest: its pickle. Reading it always gives a fresh copy, so nobody can change state
+    or a record on its way through an old reference."""
 
     __slots__ = ("data",)
 
@@ -112,7 +118,7 @@ class Frozen:
         return hash(self.data)
 
 
-# Types whose values nobody can change.
+# Types whose values cannot be changed.
 ATOMS = frozenset(
     {
         int,
@@ -132,6 +138,7 @@ ATOMS = frozenset(
 
 
 def is_immutable(value: Any) -> bool:
+    """Return True if the value is an atom or a tuple of immutable values. Subclasses count as mutable."""
     kind = type(value)
     if kind in ATOMS:
         return True
@@ -143,13 +150,15 @@ def is_immutable(value: Any) -> bool:
     return False
 
 
-def freeze(value: Any) -> Any:
-    """The value itself if nobody can change it, else its pickle."""
+def freeze(value: object) -> Any:
+    """Return the value as it rests: itself if it is immutable, otherwise its pickle as `Frozen`."""
     return value if type(value) in ATOMS or is_immutable(value) else Frozen(dumps(value))
 
 
-def freeze_all(values: Any) -> Any:
-    """`freeze` for a whole list: the list itself if there is nothing to freeze. Columns are immutable."""
+def freeze_all(values: object) -> Any:
+    """Freeze all values of a list; return the list itself if there is nothing to freeze.
+
+    Anything else is columns, which are immutable, and is returned as it is."""
     if not isinstance(values, list):
         return values
     types = set(map(type, values))
@@ -160,10 +169,11 @@ def freeze_all(values: Any) -> Any:
     return list(map(freeze, values))
 
 
-def thaw(value: Any) -> Any:
+def thaw(value: object) -> Any:
+    """Return a fresh copy of a frozen value; any other value is returned as it is."""
     return loads(value.data) if type(value) is Frozen else value
 
 
 def thaw_all(values: list[Any]) -> list[Any]:
-    """`thaw` for a whole column: the list itself if nothing in it is frozen."""
+    """Thaw all values of a list; return the list itself if nothing in it is frozen."""
     return list(map(thaw, values)) if Frozen in set(map(type, values)) else values

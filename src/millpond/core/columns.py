@@ -1,4 +1,4 @@
-"""Columns: many values packed by their type. What frames and logs are made of.
+"""Columns: many values packed by their type. Frames and change logs consist of them.
 
 A list of values becomes the narrowest column that gives back exactly the same values:
 
@@ -11,7 +11,7 @@ A list of values becomes the narrowest column that gives back exactly the same v
     T    tuples             ("T", count, a column per field)
     O    anything else      ("O", list)
 
-The encoded form is plain containers and bytes; whoever stores it pickles it and adds a checksum.
+The encoded form consists of plain containers and bytes; whoever stores it pickles it and adds a checksum.
 """
 
 from __future__ import annotations
@@ -19,32 +19,37 @@ from __future__ import annotations
 import operator
 import sys
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 from numpy.typing import NDArray
 
+T = TypeVar("T")
 Numbers = NDArray[numpy.int64]
 _SEPARATOR = "\x1f"
-_FEW = 4  # distinct strings are kept once if each comes this often on average
+_FEW = 4  # distinct strings are stored once if each occurs this often on average
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _WIDTHS = ((1 << 8, "<u1"), (1 << 16, "<u2"), (1 << 32, "<u4"), (1 << 64, "<u8"))
 
 
 class Column:
-    """Values of equal kind."""
+    """A sequence of values of one kind."""
 
     def __len__(self) -> int:
         raise NotImplementedError
 
     def to_list(self) -> list[Any]:
+        """Return the values. The list may be the column's own: do not change it."""
         raise NotImplementedError
 
     def encode(self) -> tuple[Any, ...]:
+        """Return the column in plain containers and bytes, as the table at the top of the module says."""
         raise NotImplementedError
 
 
 class ConstantColumn(Column):
+    """The same value `count` times."""
+
     def __init__(self, value: Any, count: int) -> None:
         self.value = value
         self.count = count
@@ -60,6 +65,8 @@ class ConstantColumn(Column):
 
 
 class IntColumn(Column):
+    """Integers of 64 bits."""
+
     def __init__(self, numbers: Numbers) -> None:
         self.numbers = numbers
 
@@ -73,12 +80,14 @@ class IntColumn(Column):
         smallest = int(self.numbers.min())
         span = int(self.numbers.max()) - smallest
         width = next(dtype for limit, dtype in _WIDTHS if span < limit)
-        # The difference wraps around in 64 bits and comes out right when it is added again.
+        # The differences wrap around in 64 bits, and decoding wraps them back.
         differences = self.numbers.astype(numpy.uint64) - numpy.uint64(smallest & (1 << 64) - 1)
         return "I", smallest, int(width[2]), differences.astype(width).tobytes()
 
 
 class FloatColumn(Column):
+    """Floats."""
+
     def __init__(self, numbers: NDArray[numpy.float64]) -> None:
         self.numbers = numbers
 
@@ -93,6 +102,8 @@ class FloatColumn(Column):
 
 
 class StringColumn(Column):
+    """Strings. Encoded as objects if they contain the separator or cannot be UTF-8."""
+
     def __init__(self, strings: list[str]) -> None:
         self.strings = strings
 
@@ -113,6 +124,8 @@ class StringColumn(Column):
 
 
 class DictionaryColumn(Column):
+    """Strings of which few are distinct: `codes` are their positions in `distinct`."""
+
     def __init__(self, distinct: list[str], codes: Numbers) -> None:
         self.distinct = distinct
         self.codes = codes
@@ -128,6 +141,8 @@ class DictionaryColumn(Column):
 
 
 class TupleColumn(Column):
+    """Tuples of the same length, which is at least 1: a column per field."""
+
     def __init__(self, fields: list[Column], count: int) -> None:
         self.fields = fields
         self.count = count
@@ -143,6 +158,8 @@ class TupleColumn(Column):
 
 
 class ObjectColumn(Column):
+    """Values of any types, not packed."""
+
     def __init__(self, values: list[Any]) -> None:
         self.values = values
 
@@ -156,15 +173,15 @@ class ObjectColumn(Column):
         return "O", self.values
 
 
-def take_list(values: list[Any], order: Numbers) -> list[Any]:
-    """The values at these positions."""
+def take_list(values: list[T], order: Numbers) -> list[T]:
+    """Return the values at the positions in `order`, in that order."""
     if len(order) > 1:
         return list(operator.itemgetter(*order.tolist())(values))
     return [values[i] for i in order.tolist()]
 
 
 def column_of(values: list[Any]) -> Column:
-    """The narrowest column for these values."""
+    """Return the narrowest column that gives back exactly these values. There must be at least one."""
     types = set(map(type, values))
     if len(types) != 1:
         return ObjectColumn(values)
@@ -198,7 +215,7 @@ def _int_column(values: list[int]) -> Column:
 
 
 def _string_column(values: list[str]) -> Column:
-    # A look at the beginning tells whether it is worth looking at all.
+    # The beginning shows whether it is worth looking at all strings.
     if len(values) >= 2 * _FEW and len(set(values[:256])) * 2 <= min(256, len(values)):
         codes = {string: code for code, string in enumerate(dict.fromkeys(values))}
         if len(codes) == 1:
@@ -210,7 +227,7 @@ def _string_column(values: list[str]) -> Column:
 
 
 def decode_column(encoded: tuple[Any, ...]) -> Column:
-    """The column that `encode` packed."""
+    """Return the column that `Column.encode` has packed."""
     tag = encoded[0]
     if tag == "I":
         _, smallest, width, data = encoded
@@ -224,7 +241,7 @@ def decode_column(encoded: tuple[Any, ...]) -> Column:
     if tag == "C":
         return ConstantColumn(encoded[1], encoded[2])
     if tag == "D":
-        # Interned: what few distinct strings end up in state is then held in memory once.
+        # Interned, so that strings that end up in state are in memory only once.
         distinct = [sys.intern(string) for string in decode_column(encoded[1]).to_list()]
         codes = decode_column(encoded[2])
         return DictionaryColumn(distinct, numpy.array(codes.to_list(), numpy.int64))
@@ -234,15 +251,17 @@ def decode_column(encoded: tuple[Any, ...]) -> Column:
 
 
 def encode_list(values: list[Any]) -> tuple[Any, ...]:
+    """Return a list in the encoded form of the narrowest column. The list may be empty."""
     return column_of(values).encode() if values else ("O", [])
 
 
 def decode_list(encoded: tuple[Any, ...]) -> list[Any]:
+    """Return the list that `encode_list` has packed."""
     return decode_column(encoded).to_list()
 
 
 def numbers_of(column: Column) -> int | Numbers:
-    """An integer column as one number if all are equal, else as an array."""
+    """Return the integers of a column: a single number if they are all equal, otherwise an array."""
     if isinstance(column, ConstantColumn):
         return int(column.value)
     if isinstance(column, IntColumn):
@@ -250,5 +269,6 @@ def numbers_of(column: Column) -> int | Numbers:
     return numpy.array(column.to_list(), numpy.int64)
 
 
-def concatenate(columns: list[list[Any]]) -> list[Any]:
+def concatenate(columns: list[list[T]]) -> list[T]:
+    """Return the items of all lists in one list. A single list is returned as it is, not copied."""
     return columns[0] if len(columns) == 1 else list(chain.from_iterable(columns))

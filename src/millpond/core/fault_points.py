@@ -1,7 +1,8 @@
-"""Places where a test can make a process die, as kill -9 does. Without MILLPOND_FAULTS: nothing.
+"""Fault points: spots where a test can kill the process, as `kill -9` does.
 
-MILLPOND_FAULTS names a folder. A file `<point>.at` in it holds the numbers of the visits to that point,
-counted over all processes, at which the visitor is killed; `<point>.visits` counts the visits.
+The environment variable MILLPOND_FAULTS names a folder; if it is not set, fault points do nothing. A file
+`<point>.at` in the folder holds the numbers of the visits to that point, counted over all processes, at which
+the visiting process is killed. `<point>.visits` counts the visits.
 """
 
 from __future__ import annotations
@@ -11,29 +12,30 @@ import signal
 
 VARIABLE = "MILLPOND_FAULTS"
 POINTS = (
-    "driver before plan",  # Spark has committed the batch before
-    "driver after plan",  # the plan is written, nothing has run
-    "slot before label",  # a slot (or worker) has the records of a key group
+    "driver before plan",  # Spark has committed the previous batch
+    "driver after plan",  # the plan is written, but nothing has run
+    "slot before label",  # a slot (or worker) has received the records of a key group
     "slot before reply",  # a slot has processed them
-    "relay before write",  # the change is at the Spark worker, not in Spark's state store
-    "relay after write",  # it is in the state store, which is not committed yet
+    "relay before write",  # the change has reached the Spark worker, but not Spark's state store
+    "relay after write",  # the change is in the state store, which is not committed yet
     "driver before complete",  # all tasks have committed their state
-    "driver after complete",  # the epoch is written, Spark's commit log is not
+    "driver after complete",  # the epoch is written, but Spark's commit log is not
 )
 SAVEPOINT_POINTS = (
     "slot before part",  # a key group is about to write its part of a savepoint
     "driver before savepoint",  # all parts are there, and the batch is committed
-    "driver within savepoint",  # it is put together and has no name yet
-    "driver after savepoint",  # it is there, and nobody has been told
+    "driver within savepoint",  # the savepoint is put together, but does not have its name yet
+    "driver after savepoint",  # the savepoint is complete, but nobody has been told
 )
 OUTPUT_POINTS = (
-    "driver before output",  # a sink is about to commit; others may have
-    "driver after output",  # it has, and nobody knows
+    "driver before output",  # a sink is about to commit; other sinks may have committed
+    "driver after output",  # the sink has committed, but this is not recorded yet
 )
 _folder = os.environ.get(VARIABLE)
 
 
 def reach(point: str) -> None:
+    """Visit a fault point. Kills the process if a test wants it to die at this visit."""
     if _folder is None:
         return
     try:
@@ -43,7 +45,7 @@ def reach(point: str) -> None:
         return
     visits = os.open(f"{_folder}/{point}.visits", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.write(visits, b".")
-    number = os.lseek(visits, 0, os.SEEK_CUR)  # where our byte ended: appending is atomic
+    number = os.lseek(visits, 0, os.SEEK_CUR)  # the end of our byte, because appending is atomic
     os.close(visits)
     if number in deadly:
         os.kill(os.getpid(), signal.SIGKILL)

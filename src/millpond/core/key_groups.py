@@ -1,7 +1,7 @@
-"""Keys -> key groups -> subtasks (E35, C1-C4).
+"""Keys, key groups and subtasks: which key belongs to which key group, and where it runs (E35, C1-C4).
 
-A key's hash must be the same in every process, run and Python version, and equal keys must have
-equal hashes (1 == 1.0 == True), so Python's own `hash` will not do.
+A key's hash must be the same in every process, run and Python version, and equal keys must have equal hashes
+(1 == 1.0 == True). Python's own `hash` does not promise the former.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur_mix(code: int) -> int:
-    """Flink's mixing of a 32-bit hash code into a non-negative int (C1)."""
+    """Return a 32-bit hash code mixed into a non-negative int, exactly as Flink does it (C1)."""
     code &= _MASK
     code = (code * 0xCC9E2D51) & _MASK
     code = ((code << 15) | (code >> 17)) & _MASK
@@ -47,7 +47,9 @@ def murmur_mix(code: int) -> int:
 
 
 def stable_hash(key: Any) -> int:
-    """A 32-bit hash of a key that is the same everywhere. Raises for types without one."""
+    """Return a 32-bit hash of a key that is the same in every process.
+
+    Raises ProgramError if keys cannot be of this type."""
     kind = type(key)
     if kind is str:
         return zlib.crc32(key.encode("utf-8", "surrogatepass"))
@@ -67,9 +69,13 @@ def stable_hash(key: Any) -> int:
         for item in key if kind is tuple else key.in_order_of_names():
             code = (31 * code + stable_hash(item)) & _MASK
         return code
-    if isinstance(
-        key, (str, int, tuple)
-    ):  # named tuples, IntEnum and such equal their plain values
+    return _hash_of_rare_type(key)
+
+
+def _hash_of_rare_type(key: object) -> int:
+    kind = type(key)
+    if isinstance(key, (str, int, tuple)):
+        # Subclasses, such as named tuples and IntEnum, are equal to their plain values.
         if isinstance(key, str):
             return stable_hash(str.__str__(key))  # str() of an enum would be its name
         return stable_hash(int(key) if isinstance(key, int) else tuple(key))
@@ -92,23 +98,25 @@ def stable_hash(key: Any) -> int:
         return stable_hash(tuple(getattr(key, field.name) for field in fields(key)))
     raise ProgramError(
         f"A key of type {kind.__name__} cannot be used: key_by must return a string, a number, "
-        "bytes, a date, an enum, a frozen dataclass, or a tuple of such."
+        "bytes, a date, an enum, a frozen dataclass, or a tuple of these."
     )
 
 
-def order_of(key: Any) -> tuple[int, str, str]:
-    """Sorts keys in the same way everywhere."""
+def order_of(key: object) -> tuple[int, str, str]:
+    """Return what to sort a key by, so that keys are in the same order in every process."""
     return stable_hash(key), type(key).__name__, repr(key)
 
 
-def key_group_of(key: Any, max_parallelism: int) -> int:
+def key_group_of(key: object, max_parallelism: int) -> int:
+    """Return the key group of a key (C2). Raises ProgramError if keys cannot be of this type."""
     return murmur_mix(stable_hash(key)) % max_parallelism
 
 
 def key_groups_of(keys: list[Any], max_parallelism: int) -> Numbers | None:
-    """`key_group_of` for many keys at once; None if they are not all strings or all 64-bit integers.
+    """Return the key group of each key, or None if they are not all strings or all 64-bit integers.
 
-    Faster than to remember the groups of keys: a dictionary of many keys does not fit the CPU's cache."""
+    This is faster than remembering the groups of keys: a dictionary of many keys does not fit into the CPU's
+    cache."""
     kinds = set(map(type, keys))
     try:
         if kinds == {str}:
@@ -124,12 +132,12 @@ def key_groups_of(keys: list[Any], max_parallelism: int) -> Numbers | None:
 
 
 def hashes_of_integers(numbers: Numbers) -> NDArray[numpy.uint32]:
-    """`stable_hash` of each."""
+    """Return the `stable_hash` of each number."""
     return (numbers ^ (numbers >> 32)).astype(numpy.uint32)
 
 
 def key_groups_of_hashes(hashes: NDArray[numpy.uint32], max_parallelism: int) -> Numbers:
-    """`murmur_mix` of each, in 32 bits, and the key group."""
+    """Return the key group for each hash: `murmur_mix` in 32-bit arithmetic, modulo `max_parallelism`."""
     code = hashes.copy()
     code *= numpy.uint32(0xCC9E2D51)
     code = (code << numpy.uint32(15)) | (code >> numpy.uint32(17))
@@ -148,18 +156,19 @@ def key_groups_of_hashes(hashes: NDArray[numpy.uint32], max_parallelism: int) ->
 
 
 def default_max_parallelism(parallelism: int) -> int:
-    """min(max(next power of two of 1.5 p, 128), 32768) (C3)."""
+    """Return 1.5 times the parallelism, rounded up to a power of two, and within 128 and 32768 (C3)."""
     wanted = parallelism + parallelism // 2
     power = 1 << max(0, (wanted - 1).bit_length())
     return min(max(power, DEFAULT_MIN_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)
 
 
 def subtask_of(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    """Return the subtask that a key group belongs to (C4)."""
     return key_group * parallelism // max_parallelism
 
 
 def key_group_range(subtask: int, parallelism: int, max_parallelism: int) -> range:
-    """The key groups of a subtask (C4)."""
+    """Return the key groups of a subtask (C4)."""
     start = (subtask * max_parallelism + parallelism - 1) // parallelism
     end = ((subtask + 1) * max_parallelism - 1) // parallelism
     return range(start, end + 1)

@@ -1,11 +1,11 @@
-"""Labels: the integers Spark groups by.
+"""Labels: the integers by which Spark groups rows.
 
-Spark sends a row to partition `pmod(murmur3(label, seed 42), n)`. Murmur3 of one int can be turned
-round, so we choose the label whose hash is the number we want: partition = number mod n, whatever
-n is. Key groups are spread evenly, and stay so after a rescale, without a partitioner of our own.
+Spark sends a row to partition `pmod(murmur3(label, seed 42), n)`. Murmur3 of a single int can be inverted, so
+we choose the label whose hash is the number we want: partition = number mod n, whatever n is. Key groups are
+spread evenly, and stay so after a rescale, without a partitioner of our own.
 
-The number is `ordinal * 32768 + key group` for a keyed task (ordinal: its place among the tasks of
-its level) and the subtask's index in place of the key group for a task without a key.
+The number is `ordinal * 32768 + key group` for a keyed task, where the ordinal is the position of the task
+among those of its level. A task without a key has the index of the subtask instead of the key group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _signed(value: int) -> int:
 
 
 def spark_hash(label: int) -> int:
-    """Spark's Murmur3 of an int column, as an unsigned number."""
+    """Return Spark's Murmur3 hash of an int column, as an unsigned number."""
     k = _rotate_left((label & _MASK) * _C1 & _MASK, 15) * _C2 & _MASK
     h = (_rotate_left(_SEED ^ k, 13) * 5 + 0xE6546B64) & _MASK
     h ^= 4
@@ -46,7 +46,7 @@ def _unshift_right(value: int, bits: int) -> int:
 
 
 def label_for_hash(wanted: int) -> int:
-    """The one int whose Spark hash is `wanted`."""
+    """Return the one int whose Spark hash is `wanted`."""
     h = _unshift_right(wanted & _MASK, 16)
     h = h * _INVERSE[_F2] & _MASK
     h = _unshift_right(h, 13)
@@ -60,9 +60,10 @@ def label_for_hash(wanted: int) -> int:
 
 
 def make_label(ordinal: int, number: int) -> int:
+    """Return the label of a key group or subtask (`number`) of the task with this ordinal in its level."""
     return label_for_hash(ordinal * NUMBERS_PER_TASK + number)
 
 
 def split_label(label: int) -> tuple[int, int]:
-    """(ordinal, number) of a label made by `make_label`."""
+    """Return the (ordinal, number) from which `make_label` made a label."""
     return divmod(spark_hash(label), NUMBERS_PER_TASK)

@@ -1,11 +1,11 @@
 """How Python objects become bytes: pickle, with two additions.
 
-A frozen dataclass with slots would be pickled as the values of its fields, without their names: a class whose
-fields change places would read one as the other. It is pickled by name here.
+Pickle would store a frozen dataclass with slots as the values of its fields without their names, so a class
+whose fields change places would read one as the other. Here its fields are pickled with their names.
 A class that cannot be imported elsewhere (one made inside a function) is pickled by value.
 
-How a class is pickled is found out once; after that all is done in C. Objects with a `__dict__` and nothing
-special about them, and those of classes that say `__reduce__`, are faster than with `pickle.dumps`.
+How a class is pickled is found out once; after that, everything happens in C. Objects that consist of their
+`__dict__` alone, and objects of classes that define `__reduce__`, are pickled faster than by `pickle.dumps`.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ import cloudpickle
 from millpond.errors import IncompatibleCheckpointError
 
 PROTOCOL = 5
-_SMALL = 512  # bytes: a pickler that has seen more takes long to forget it
-_Reduce = Callable[[Any], Any]
+_SMALL = 512  # bytes; a pickler that has pickled more takes long to clear its memo
+_Reduce = Callable[[Any], str | tuple[Any, ...]]
 
 loads = pickle.loads
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: object) -> bytes:
+    """Return the pickle of a value. What plain pickle refuses is pickled by value, as cloudpickle does it."""
     try:
         idle = _take()
     except IndexError:
@@ -51,7 +52,7 @@ def dumps(value: Any) -> bytes:
 
 
 class _Reducers(dict[type, _Reduce]):
-    """Class -> what takes its instances apart."""
+    """Class -> function that takes its instances apart."""
 
     def __missing__(self, python_class: type) -> _Reduce:
         reduce = self[python_class] = _reducer(python_class)
@@ -62,7 +63,7 @@ _reducers = _Reducers()
 
 
 class _Target:
-    """What a pickler writes to."""
+    """The file that a pickler writes to: collects the pieces in a list."""
 
     def __init__(self, pieces: list[bytes]) -> None:
         self.write = pieces.append
@@ -76,9 +77,9 @@ class _CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
     dispatch_table = ChainMap(cloudpickle.Pickler._dispatch_table, _reducers)
 
 
-# Picklers at rest: to make one costs more than to pickle a small value. Taken out while at work, because an
-# object may be pickled while another one is, in this thread or in another.
-_Idle = tuple[Callable[[Any], None], list[bytes], Callable[[], None]]
+# Idle picklers: making one costs more than pickling a small value. A pickler is taken out while it works,
+# because an object may be pickled while another one is, in this thread or in another.
+_Idle = tuple[Callable[[object], None], list[bytes], Callable[[], None]]
 _idle: list[_Idle] = []
 _take, _put_back = _idle.pop, _idle.append
 
@@ -89,26 +90,26 @@ def _new_pickler() -> _Idle:
     return pickler.dump, pieces, pickler.clear_memo
 
 
-def _by_value(value: Any) -> bytes:
+def _by_value(value: object) -> bytes:
     pieces: list[bytes] = []
     _CloudPickler(_Target(pieces), PROTOCOL).dump(value)
     return b"".join(pieces)
 
 
-def _name_of(python_class: Any) -> str:
-    return python_class.__qualname__  # type: ignore[no-any-return]
+def _name_of(python_class: type) -> str:
+    return python_class.__qualname__
 
 
-def _as_usual(instance: Any) -> Any:
+def _as_usual(instance: object) -> str | tuple[Any, ...]:
     return instance.__reduce_ex__(5)  # operator.methodcaller is slower
 
 
 def _reducer(python_class: Any) -> _Reduce:
     known = copyreg.dispatch_table.get(python_class)
     if known is not None:
-        return known  # type: ignore[return-value]
+        return known
     if issubclass(python_class, type):
-        return _name_of  # an instance is a class: it is named, not taken apart
+        return _name_of  # an instance is a class, which is named, not taken apart
     if python_class.__reduce_ex__ is not object.__reduce_ex__:
         return _as_usual
     if python_class.__reduce__ is not object.__reduce__:
@@ -136,7 +137,7 @@ def _is_without_names(python_class: type) -> bool:
 
 
 def _is_simple(python_class: type) -> bool:
-    """True if an instance is its `__dict__` and nothing else."""
+    """Return True if an instance is its `__dict__` and nothing else."""
     return (
         getattr(python_class, "__getstate__", None) is getattr(object, "__getstate__", None)
         and not hasattr(python_class, "__getnewargs_ex__")
@@ -153,18 +154,19 @@ class _Plain:
     pass
 
 
-_HEAP_TYPE = 1 << 9  # made by Python code
+_HEAP_TYPE = 1 << 9  # the flag of classes that Python code has made
 
 
 def reference_of(python_class: type) -> str:
+    """Return `module:qualified name` of a class, by which `find_class` finds it."""
     return f"{python_class.__module__}:{python_class.__qualname__}"
 
 
 def find_class(reference: str) -> Any:
-    """By module and name; None if there is none."""
+    """Return what `reference_of` refers to, or None if it cannot be imported."""
     module, _, name = reference.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        found: object = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError):
@@ -176,11 +178,14 @@ _names_today: dict[type, tuple[str, ...]] = {}
 _new, _set = object.__new__, object.__setattr__
 
 
-def with_fields(python_class: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
-    """An instance as the class is today: fields by name, new ones by default, those that are gone dropped.
+def with_fields(python_class: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> object:
+    """Return an instance of a dataclass as the class is today, from the fields that were pickled.
 
-    Pickles at rest name this function: it must stay where it is."""
-    made = _new(python_class)
+    Fields are set by name. New fields get their defaults, and fields that no longer exist are dropped. Raises
+    IncompatibleCheckpointError if a new field has no default.
+
+    Pickles at rest name this function, so it must stay in this module under this name."""
+    made: Any = _new(python_class)
     today = _names_today.get(python_class)
     if today is None:
         today = _names_today[python_class] = _field_names(python_class)
@@ -201,14 +206,14 @@ def with_fields(python_class: Any, names: tuple[str, ...], values: tuple[Any, ..
             value = own.default
         else:
             raise IncompatibleCheckpointError(
-                f"The new field {own.name} of {reference_of(python_class)} has no default, but state has "
-                "instances without it."
+                f"The new field {own.name} of {reference_of(python_class)} has no default, but the state "
+                "has instances without it."
             )
         _set(made, own.name, value)
     return made
 
 
-def _field_names(python_class: Any) -> tuple[str, ...]:
+def _field_names(python_class: type) -> tuple[str, ...]:
     if not dataclasses.is_dataclass(python_class):
         return ()
     return tuple(own.name for own in dataclasses.fields(python_class))

@@ -1,6 +1,6 @@
 """The values of a bundle: a list, or columns (an Arrow record batch) if nobody needs them one by one.
 
-A source that reads columns hands them on as such. They stay columns through exchanges, and become records
+A source that reads columns hands them on as columns. They stay columns through exchanges, and become records
 (`Row`) at the first function that takes single records.
 """
 
@@ -18,22 +18,27 @@ Values = Any  # list[Any] | pyarrow.RecordBatch; timestamps: list[int | None] | 
 
 
 def is_columns(values: Values) -> bool:
+    """Return True if values are columns, False if they are a list or an array."""
     return isinstance(values, pyarrow.RecordBatch)
 
 
 def take(values: Values, order: Numbers) -> Values:
-    """The values at these positions."""
+    """Return the values at the positions in `order`, in that order and in the same form as `values`."""
     if isinstance(values, list):
         return take_list(values, order)
     return values[order] if isinstance(values, numpy.ndarray) else values.take(pyarrow.array(order))
 
 
 def cut(values: Values, start: int, end: int) -> Values:
-    """Values start .. end - 1."""
+    """Return the values from `start` to `end - 1`."""
     return values.slice(start, end - start) if is_columns(values) else values[start:end]
 
 
 def join(parts: list[Values]) -> Values:
+    """Return all values, one part after the other.
+
+    The result is columns if all parts are columns with the same schema, an array if all parts are arrays, and
+    otherwise a list."""
     if len(parts) == 1:
         return parts[0]
     if all(map(is_columns, parts)) and all(part.schema == parts[0].schema for part in parts):
@@ -44,7 +49,7 @@ def join(parts: list[Values]) -> Values:
 
 
 def as_list(values: Values) -> list[Any]:
-    """Records one by one."""
+    """Return the values as a list; columns become a `Row` per record."""
     if isinstance(values, list):
         return values
     if isinstance(values, numpy.ndarray):
@@ -55,8 +60,10 @@ def as_list(values: Values) -> list[Any]:
 
 
 def as_columns(values: Values, names: list[str] | None = None) -> pyarrow.RecordBatch:
-    """Columns of records: the fields of a Row, a tuple or a list, by their names or as f0, f1, ...; a
-    single value is the column f0."""
+    """Return values as columns. A list must not be empty.
+
+    Records that are a Row, a tuple or a list get a column per field: named after the fields of the first Row,
+    else by `names`, else f0, f1, ... Any other values become a single column."""
     if is_columns(values):
         return values
     first = values[0]
@@ -70,15 +77,17 @@ def as_columns(values: Values, names: list[str] | None = None) -> pyarrow.Record
 
 
 def numbers_in(columns: pyarrow.RecordBatch, name: str | int) -> numpy.typing.NDArray[Any]:
-    """A column as a NumPy array; raises if a value is missing."""
+    """Return a column as a NumPy array. Raises ValueError if a value is missing."""
     column = columns.column(name)
     if column.null_count:
-        raise ValueError(f"column '{name}' has {column.null_count} values missing")
+        raise ValueError(f"column '{name}' has missing values: {column.null_count}")
     return as_array(column)
 
 
 def as_array(column: pyarrow.Array) -> numpy.typing.NDArray[Any]:
-    """A column without missing values. Arrow's own way would import pandas, which takes half a second."""
+    """Return a column that has no missing values as a NumPy array.
+
+    Arrow's own conversion would import pandas, which takes half a second."""
     kind = column.type
     if pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind):
         return numpy.from_dlpack(column)

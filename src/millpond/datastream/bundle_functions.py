@@ -20,6 +20,6 @@ class BundleMapFunction(MapFunction):
     def map_many(self, values: list[Any]) -> list[Any]:
         """Return one result for each value, in their order."""
 
-    def map(self, value: Any) -> Any:
+    def map(self, value: object) -> Any:
         """Return the result for a single value."""
         return self.map_many([value])[0]

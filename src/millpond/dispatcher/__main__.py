@@ -1,4 +1,4 @@
-"""python -m millpond.dispatcher: starts a dispatcher and stays."""
+"""`python -m millpond.dispatcher`: runs a dispatcher in the foreground."""
 
 import sys
 

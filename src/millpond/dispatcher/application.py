@@ -1,19 +1,32 @@
-"""Application mode (O4): one job, supervised, without a dispatcher to submit it to; REST if asked for."""
+"""Application mode (O4): runs and supervises one job without a separate dispatcher; can serve REST."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
+from millpond.common.job import JobStatus
 from millpond.dispatcher.leadership import FileLeadership
+from millpond.dispatcher.messages import has_ended
 from millpond.dispatcher.server import DispatcherServer, DispatcherSettings
 from millpond.dispatcher.service import Dispatcher
 from millpond.dispatcher.storage import Storage
-from millpond.dispatcher.supervisor import ENDED, Supervisor
+from millpond.dispatcher.supervisor import Supervisor
 from millpond.errors import DispatcherError
 
 _LOOK_EVERY_S = 0.2
+
+
+class RestSettings(TypedDict, total=False):
+    """Where and how to serve REST; each field as in `DispatcherSettings`."""
+
+    host: str
+    port: int
+    token_file: Path | None
+    no_token: bool
+    tls_cert: str | None
+    tls_key: str | None
 
 
 def run_application(
@@ -21,11 +34,12 @@ def run_application(
     arguments: list[str],
     settings: dict[str, str],
     storage: Path,
-    **rest: Any,
+    **rest: Unpack[RestSettings],
 ) -> int:
-    """Runs a program until its job has ended; the exit code. Started again with the same storage, a job that
-    was under way goes on instead of a second one being started. `rest`: where and how to serve REST, as in
-    DispatcherSettings; nothing: not at all."""
+    """Run a program until its job has ended, and return the exit code: 0 if the job has finished, else 1.
+
+    If the storage holds a job that has not ended, that job continues and no second one is started. REST is
+    not served unless `rest` says where. Raise DispatcherError if there is no file `program`."""
     if not program.is_file():
         raise DispatcherError(f"There is no program {program}.")
     if not rest:
@@ -61,20 +75,20 @@ def _follow(
     waiting = threading.Event()
     while dispatcher.leadership.epoch is None:
         waiting.wait(_LOOK_EVERY_S)
-    under_way = [report["jid"] for report in dispatcher.jobs() if report["state"] not in ENDED]
+    under_way = [report["jid"] for report in dispatcher.jobs() if not has_ended(report)]
     jid = under_way[0] if under_way else dispatcher.submit(program, arguments, settings)
     shown = 0
     while True:
         report = dispatcher.job(jid)
         shown = _show_log(dispatcher.files(jid).log, shown)
-        if report["state"] in ENDED and not dispatcher.files(jid).is_locked():
+        if has_ended(report) and not dispatcher.files(jid).is_locked():
             _show_log(dispatcher.files(jid).log, shown)
-            return 0 if report["state"] == "FINISHED" else 1
+            return 0 if JobStatus.of(report) is JobStatus.FINISHED else 1
         waiting.wait(_LOOK_EVERY_S)
 
 
 def _show_log(path: Path, shown: int) -> int:
-    """What the job has printed since; how much of it is shown now."""
+    """Print what the job has printed since, and return how much of its log has been shown."""
     if not path.exists():
         return shown
     with open(path, encoding="utf-8", errors="replace") as log:

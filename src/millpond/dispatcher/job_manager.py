@@ -1,9 +1,10 @@
-"""The process of one job: runs its program, which becomes the Spark driver; reports; takes commands (O2).
+"""The process of one job: runs the program, which becomes the Spark driver, reports, and takes commands (O2).
 
-    python -m millpond.dispatcher.job_manager JOB_FOLDER EPOCH
+    python -m millpond.dispatcher.job_manager FOLDER EPOCH
 
-It holds the lock in the job's folder as long as it lives. A thread writes what the job says of itself twice a
-second and looks for commands. The process needs no dispatcher: one may die, and another one may come.
+FOLDER is the job's folder in the dispatcher's storage; the process holds the lock there as long as it lives.
+A thread writes the job report twice a second and looks for commands. The process does not need a dispatcher:
+one may die, and another may take its place.
 """
 
 from __future__ import annotations
@@ -19,38 +20,47 @@ import time
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from millpond.common import options
 from millpond.common.job import JobStatus
 from millpond.datastream.stream_execution_environment import DEFAULTS_VARIABLE, SETTINGS_VARIABLE
 from millpond.dispatcher.command_desk import CommandDesk
+from millpond.dispatcher.messages import ExceptionEntry, Report, has_ended
 from millpond.dispatcher.storage import JobFiles, Submission
 from millpond.driver import running_job
 from millpond.driver.running_job import RunningJob
 from millpond.errors import JobCancelledError, MillpondError, ProgramError
 
-IS_TAKEN = 75  # exit code: another process runs this job
+IS_TAKEN = 75  # the exit code if another process runs this job
 _LOOK_EVERY_S = 0.2
 _REPORT_EVERY_S = 0.5
-# What is shown while the job has ended but its program has not.
-_NOT_YET = {"FINISHED": "RUNNING", "CANCELED": "CANCELLING", "FAILED": "FAILING"}
+# The state that is reported while the job has ended but its program has not.
+_NOT_YET = {
+    JobStatus.FINISHED: JobStatus.RUNNING,
+    JobStatus.CANCELED: JobStatus.CANCELLING,
+    JobStatus.FAILED: JobStatus.FAILING,
+}
 _ARCHIVES = (".zip", ".whl")
 
 
 class JobManager:
+    """Runs the program that was submitted as a job. Whoever makes one must hold the lock of `files`.
+
+    `epoch` is that of the leader that started this process; commands of earlier leaders are refused."""
+
     def __init__(self, files: JobFiles, epoch: int) -> None:
         self._files = files
         self._submission = files.submission()
         self._job: RunningJob | None = None
         self._started_ms = _now_ms()
-        self._problem: dict[str, Any] | None = None  # of the program, outside of its job
+        self._problem: ExceptionEntry | None = None  # raised by the program outside of its job
         self._desk = CommandDesk(files, epoch)
         self._ended = threading.Event()
-        self._lock = threading.Lock()  # one report is written at a time
+        self._lock = threading.Lock()  # so that one report is written at a time
 
     def run(self) -> int:
-        """The exit code: 0 if the job finished or was cancelled."""
+        """Run the program until it has ended, and return the exit code: 0 if the job has finished or was
+        cancelled, else 1."""
         running_job.listeners.append(self._job_begins)
         self._write_report()
         attending = threading.Thread(target=self._attend, name="job-manager", daemon=True)
@@ -62,15 +72,16 @@ class JobManager:
         self._ended.set()
         attending.join()
         self._desk.close(self._job)
-        state = self._write_report()
-        return 0 if state in ("FINISHED", "CANCELED") else 1
+        status = self._write_report()
+        return 0 if status in (JobStatus.FINISHED, JobStatus.CANCELED) else 1
 
     def suspend(self, signal_number: int, _: FrameType | None) -> None:
-        """Asked to end: at once. The job is as durable as ever, and goes on when it is started again."""
+        """Handle a signal to end: report SUSPENDED and exit at once. The job continues from its newest
+        checkpoint when it is started again."""
         with self._lock:
             report = self._report()
-            if report["state"] not in ("FINISHED", "CANCELED", "FAILED"):
-                self._files.write_report(report | {"state": "SUSPENDED"})
+            if not has_ended(report):
+                self._files.write_report(report | {"state": JobStatus.SUSPENDED.name})
             os._exit(128 + signal_number)
 
     # --- the program -----------------------------------------------------------------------------
@@ -89,18 +100,18 @@ class JobManager:
                 runpy.run_path(str(program), run_name="__main__")
         except SystemExit as ended:
             if ended.code not in (None, 0):
-                raise ProgramError(f"The program ended itself with {ended.code}.") from None
+                raise ProgramError(f"The program exited with {ended.code}.") from None
         if self._job is None:
             raise ProgramError(
-                "The program has ended without a job: it never called execute() or execute_async()."
+                "The program ended without starting a job: it never called execute() or execute_async()."
             )
-        self._job.get_job_execution_result().result()  # of execute_async
+        self._job.get_job_execution_result().result()  # execute_async does not wait for it
 
     def _job_begins(self, job: RunningJob) -> None:
         before = self._job
         if before is not None and not before.get_job_status().result().is_terminal_state():
             raise ProgramError(
-                "A program that a dispatcher runs can have one job at a time; this one begins another while "
+                "Under a dispatcher, a program can run one job at a time. This program starts another while "
                 f"'{before.report()['name']}' is running. Submit them as two programs."
             )
         self._job = job
@@ -113,7 +124,7 @@ class JobManager:
         ):
             if not isinstance(problem, JobCancelledError):
                 print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
-            return  # its own report tells
+            return  # the job's own report has it
         is_own = isinstance(problem, MillpondError)
         text = str(problem) if is_own else traceback.format_exc()
         print(f"{type(problem).__name__}: {text}" if is_own else text, file=sys.stderr)
@@ -127,44 +138,47 @@ class JobManager:
     # --- reports and commands --------------------------------------------------------------------
 
     def _attend(self) -> None:
-        reported_s, state = 0.0, ""
+        reported_s = 0.0
+        status: JobStatus | None = None
         while not self._ended.wait(_LOOK_EVERY_S):
             try:
                 self._desk.look(self._job)
-                now_s, now_state = time.monotonic(), self._state()
-                if now_s - reported_s >= _REPORT_EVERY_S or now_state != state:
+                now_s, now_status = time.monotonic(), self._status()
+                if now_s - reported_s >= _REPORT_EVERY_S or now_status is not status:
                     self._write_report()
-                    reported_s, state = now_s, now_state
-            except Exception:  # a full disk, a shared folder that is away: the job goes on
+                    reported_s, status = now_s, now_status
+            except Exception:
+                # The job goes on in spite of a full disk or an unreachable shared folder.
                 traceback.print_exc()
 
-    def _state(self) -> str:
+    def _status(self) -> JobStatus:
         if self._job is None:
-            return "INITIALIZING"
-        return self._job.get_job_status().result().name
+            return JobStatus.INITIALIZING
+        return self._job.get_job_status().result()
 
-    def _write_report(self) -> str:
+    def _write_report(self) -> JobStatus:
         with self._lock:
             report = self._report()
             self._files.write_report(report)
-            return str(report["state"])
+            return JobStatus.of(report)
 
-    def _report(self) -> dict[str, Any]:
+    def _report(self) -> Report:
         report = empty_report(self._submission, self._started_ms)
         if self._job is not None:
             try:
                 report |= self._job.report()
-            except Exception:  # a job that cannot describe itself must still be seen to end
+            except Exception:  # even if a job cannot describe itself, its end must be visible
                 traceback.print_exc()
-                report["state"] = self._state()
+                report["state"] = self._status().name
         if self._ended.is_set():
             if self._problem is not None:
-                report["state"] = "FAILED"
+                report["state"] = JobStatus.FAILED.name
                 report["exceptions"] = [*report["exceptions"], self._problem]
             if report["end-time"] < 0:
                 report["end-time"] = _now_ms()
         else:
-            report["state"] = _NOT_YET.get(report["state"], report["state"])
+            status = JobStatus.of(report)
+            report["state"] = _NOT_YET.get(status, status).name
         now_ms = _now_ms()
         report |= {
             "jid": self._submission.jid,
@@ -176,16 +190,17 @@ class JobManager:
         return report
 
 
-def empty_report(submission: Submission, started_ms: int) -> dict[str, Any]:
-    """Of a program that has no job yet."""
+def empty_report(submission: Submission, started_ms: int) -> Report:
+    """Return the report of a program that has not started a job yet. `started_ms` counts as its start if the
+    submission does not say when it was submitted."""
     return {
         "name": submission.name,
-        "state": "INITIALIZING",
+        "state": JobStatus.INITIALIZING.name,
         "job-type": "STREAMING",
         "start-time": submission.submitted or started_ms,
         "end-time": -1,
         "timestamps": {status.name: 0 for status in JobStatus}
-        | {"INITIALIZING": submission.submitted or started_ms},
+        | {JobStatus.INITIALIZING.name: submission.submitted or started_ms},
         "restarts": 0,
         "attempt": 0,
         "folder": None,
@@ -208,7 +223,8 @@ def empty_report(submission: Submission, started_ms: int) -> dict[str, Any]:
 
 
 def _set_environment(files: JobFiles, submission: Submission, program: Path) -> None:
-    """The submission's settings win over the program's, those over what a dispatcher gives by default."""
+    """Pass settings to the program through its environment. The submission's settings override the
+    program's, and those override the dispatcher's defaults."""
     settings = dict(submission.settings)
     settings[options.JOB_ID.key] = submission.jid
     if program.suffix in _ARCHIVES:
@@ -228,8 +244,10 @@ def _now_ms() -> int:
 
 
 def main(arguments: list[str]) -> int:
+    """Run the job in the folder `arguments[0]` for the leader with epoch `arguments[1]`, and return the exit
+    code: that of `JobManager.run`, or IS_TAKEN."""
     files, epoch = JobFiles(Path(arguments[0])), int(arguments[1])
-    lock = files.take_lock()  # never given back: the kernel does that when the process ends
+    lock = files.take_lock()  # never released; the kernel does that when the process ends
     if lock is None:
         return IS_TAKEN
     manager = JobManager(files, epoch)

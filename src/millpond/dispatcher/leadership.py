@@ -1,13 +1,13 @@
-"""Who of several dispatchers leads, and the few facts that only a leader may write.
+"""Decides which of several dispatchers leads, and keeps the few facts that only a leader may write.
 
-A *term* is one stretch of leading. It has a number, the epoch, which is higher than that of every term
-before, whoever led it. What a leader writes goes through a fence: it is written only if the term is not over.
-So a leader that slept, and was replaced meanwhile, cannot change anything.
+A *term* is a period in which one dispatcher leads. Its number, the leader epoch, is higher than that of every
+earlier term, whoever led then. Whatever a leader writes goes through a fence: it is written only if the term
+is not over. So a leader that slept and was replaced in the meantime cannot change anything.
 
 The life of a participant, in a thread of its own:
 
     standing by ──> leading (granted) ──> standing by (revoked) ──> ... ──> closed
-                        └── ends when: close(), the lock or session is gone, another one leads
+                        └── ends with close(), when the lock or session is lost, or when another one leads
 
 `FileLeadership`, below, is for dispatchers that share a folder; `ZooKeeperLeadership` has a file of its own.
 """
@@ -25,8 +25,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
+from millpond.dispatcher.messages import Json
 from millpond.errors import CorruptDataError, LeadershipError, LeadershipLost
 
 _log = logging.getLogger(__name__)
@@ -40,76 +41,85 @@ _COMPLAIN_EVERY_S = 30.0
 
 
 class Leadership(ABC):
-    """Who of several dispatchers leads. An epoch only ever grows.
+    """One dispatcher's part in choosing which of several dispatchers leads. Leader epochs only ever grow.
 
-    Safe for use by many threads. No call waits without bound."""
+    Safe for use by many threads. Every call returns within bounded time."""
 
     @abstractmethod
     def start(
         self, address: str, granted: Callable[[int], None], revoked: Callable[[], None]
     ) -> None:
-        """Begin to take part, once. Does not wait for anything.
+        """Begin to take part, and return at once. This can be called once only.
 
-        `granted(epoch)` and `revoked()` are called in turn, in a thread of the leadership's own; each
-        `granted` is followed by one `revoked`, also after `close()`. `granted` may take its time: if the
-        term ends meanwhile, `epoch` is None and fenced calls raise at once, but `revoked` comes after it has
-        returned. A leader whose `granted` raises gives the term up, so that another one may try."""
+        `granted(epoch)` and `revoked()` are called in turn, in the leadership's own thread; each `granted`
+        is followed by one `revoked`, even after `close()`. `granted` may take its time: if the term ends
+        meanwhile, `epoch` is None and fenced calls raise at once, but `revoked` is called only when `granted`
+        has returned. A leader whose `granted` raises gives up the term, so that another one can try."""
 
     @property
     @abstractmethod
     def epoch(self) -> int | None:
-        """The number of the term while this one leads, as far as it knows: it asks nobody; `confirm` does."""
+        """The leader epoch while this dispatcher leads, else None. It is what this dispatcher believes,
+        without asking anybody; `confirm` makes sure."""
 
     @abstractmethod
     def confirm(self) -> int:
-        """The epoch, after making sure that this one leads at this moment; else `LeadershipLost`."""
+        """Make sure that this dispatcher leads at this moment, and return its epoch. Raise LeadershipLost if
+        it does not lead."""
 
     @abstractmethod
     def leader_address(self) -> str | None:
-        """The address of whoever leads, for standbys, too. None: nobody does, or it cannot be known now.
+        """Return the address of the leader; None if nobody leads, or if that is unknown at the moment.
 
-        Cheap. A leader that has died may be named until another one leads."""
-
-    @abstractmethod
-    def pointers(self) -> dict[str, dict[str, Any]]:
-        """Which jobs there are: name to content. Anybody may ask. A leader sees all that was accepted."""
+        A standby may ask, too. The call is cheap. A leader that has died may be named until another one
+        leads."""
 
     @abstractmethod
-    def put_pointer(self, name: str, content: dict[str, Any], epoch: int | None = None) -> None:
-        """Write a pointer, durably, in place of the one of the same name; at most 1 KB of JSON.
+    def pointers(self) -> dict[str, Json]:
+        """Return the content of all pointers by name; each names a job that should run. Anybody may ask. A
+        leader sees every pointer that was accepted."""
 
-        With `epoch`: only in that term. What was decided in one term must not be written in a later one of
-        the same dispatcher, between which another one may have led.
+    @abstractmethod
+    def put_pointer(self, name: str, content: Json, epoch: int | None = None) -> None:
+        """Write a pointer durably, replacing any of the same name. It may have at most 1 KB of JSON.
 
-        `LeadershipLost`: this one does not lead. If it did when the call began, the pointer may or may not be
-        written; whoever leads next sees which."""
+        With `epoch`, it is written only in that term: what was decided in one term must not be written in a
+        later term of the same dispatcher, because another dispatcher may have led in between.
+
+        Raise LeadershipLost if this dispatcher does not lead. If it led when the call began, the pointer may
+        or may not be written; the next leader sees which."""
 
     @abstractmethod
     def remove_pointer(self, name: str, epoch: int | None = None) -> None:
-        """Remove a pointer; if there is none, that is fine, but not leading never is."""
+        """Remove a pointer if it exists. `epoch` and LeadershipLost are as in `put_pointer`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give leadership up at once and take no part any more. May be called again."""
+        """Give up leadership at once and no longer take part. May be called more than once."""
 
 
 @dataclass(frozen=True)
 class Term:
+    """A period in which this dispatcher leads, with its leader epoch."""
+
     epoch: int
 
 
-class Participant(Leadership):
-    """The thread and the life cycle, which all kinds of leadership share.
+T = TypeVar("T", bound=Term)
 
-    `_term` is what fenced calls go by. It is set by the participant's own thread only, and taken away by
-    whoever finds out first that the term is over."""
+
+class Participant(Leadership, Generic[T]):
+    """The thread and the life cycle that all kinds of leadership share.
+
+    Fenced calls rely on `_term`. Only the participant's own thread sets it; whoever first finds out that the
+    term is over clears it."""
 
     def __init__(self, standby_check_s: float, leader_check_s: float) -> None:
         self._standby_check_s = standby_check_s
         self._leader_check_s = leader_check_s
         self._address = ""
         self._complaint, self._complained_s = "", 0.0
-        self._term: Term | None = None
+        self._term: T | None = None
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -118,7 +128,7 @@ class Participant(Leadership):
         self, address: str, granted: Callable[[int], None], revoked: Callable[[], None]
     ) -> None:
         if self._thread is not None or self._closing.is_set():
-            raise LeadershipError("A leadership can be started once only. Make another one.")
+            raise LeadershipError("A leadership can be started only once. Create another one.")
         self._address = address
         self._thread = threading.Thread(
             target=self._run, args=(granted, revoked), name="leadership", daemon=True
@@ -142,32 +152,36 @@ class Participant(Leadership):
         elif thread is not threading.current_thread():
             thread.join(_CLOSE_TIMEOUT_S)
             if thread.is_alive():
-                _log.warning("The leadership has not ended yet; going on without waiting for it.")
+                _log.warning(
+                    "The leadership's thread has not ended; not waiting for it any longer."
+                )
 
     @abstractmethod
-    def _try_to_lead(self) -> Term | None:
-        """Begin a term, which is in `_term` then; None if another one leads or nobody can tell."""
+    def _try_to_lead(self) -> T | None:
+        """Try to begin a term; set `_term` to it and return it. Return None if another dispatcher leads, or
+        if that is unknown."""
 
     @abstractmethod
-    def _check(self, term: Term) -> None:
-        """End the term if it is over."""
+    def _check(self, term: T) -> None:
+        """Clear `_term` if the term is over."""
 
     @abstractmethod
-    def _end(self, term: Term) -> None:
-        """Take `_term` away if it is still this one, and let others lead. Never raises."""
+    def _end(self, term: T) -> None:
+        """Clear `_term` if it is still this term, and let others lead. Must not raise."""
 
     @abstractmethod
     def _leave(self) -> None:
-        """The thread's last act."""
+        """Clean up; called last, when the participant no longer takes part."""
 
-    def _leading(self, epoch: int | None = None) -> Any:
-        """The term, for a fenced call; it must be the one with this epoch, if one is given."""
+    def _leading(self, epoch: int | None = None) -> T:
+        """Return the term for a fenced call. Raise LeadershipLost if there is none, or if `epoch` is given
+        and the term has another one."""
         term = self._term
         if term is None:
             raise LeadershipLost("This dispatcher does not lead; ask the one that does.")
         if epoch is not None and epoch != term.epoch:
             raise LeadershipLost(
-                f"The term with epoch {epoch} is over; this dispatcher leads with epoch {term.epoch} now."
+                f"The term with epoch {epoch} is over; this dispatcher now leads with epoch {term.epoch}."
             )
         return term
 
@@ -181,7 +195,7 @@ class Participant(Leadership):
     def _run(self, granted: Callable[[int], None], revoked: Callable[[], None]) -> None:
         try:
             while not self._closing.is_set():
-                # Cleared before the facts are looked at, so that no change of them is missed.
+                # Cleared before the facts are looked at, so that no change in them is missed.
                 self._wake.clear()
                 try:
                     term = self._try_to_lead()
@@ -196,9 +210,7 @@ class Participant(Leadership):
         finally:
             self._leave()
 
-    def _lead(
-        self, term: Term, granted: Callable[[int], None], revoked: Callable[[], None]
-    ) -> None:
+    def _lead(self, term: T, granted: Callable[[int], None], revoked: Callable[[], None]) -> None:
         _log.info("This dispatcher leads, epoch %d.", term.epoch)
         failed = False
         try:
@@ -207,7 +219,7 @@ class Participant(Leadership):
             failed = self._term is term
             self._end(term)
         except Exception:
-            _log.exception("This dispatcher cannot lead and gives leadership up.")
+            _log.exception("This dispatcher cannot lead and gives up leadership.")
             failed = True
             self._end(term)
         while True:
@@ -221,28 +233,30 @@ class Participant(Leadership):
             if self._term is not term or self._closing.is_set():
                 break
             self._wake.wait(self._leader_check_s)
-        _log.info("This dispatcher does not lead any more; its epoch was %d.", term.epoch)
+        _log.info("This dispatcher no longer leads; its epoch was %d.", term.epoch)
         try:
             revoked()
         except Exception:
-            _log.exception("Giving up the work of a leader failed.")
+            _log.exception("This dispatcher could not stop the work of a leader.")
         if failed:
-            self._closing.wait(_PAUSE_AFTER_FAILURE_S)  # another one should get the chance
+            self._closing.wait(_PAUSE_AFTER_FAILURE_S)  # so that another dispatcher gets a chance
 
 
-def encode_pointer(name: str, content: dict[str, Any], epoch: int) -> bytes:
-    """{"format": 1, "epoch": of the leader that wrote it, "content": {...}}, in UTF-8."""
+def encode_pointer(name: str, content: Json, epoch: int) -> bytes:
+    """Return a pointer as JSON in UTF-8: {"format": 1, "epoch": that of the leader, "content": {...}}. Raise
+    LeadershipError if the name is not allowed or the content is too large."""
     check_name(name)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     if len(text.encode()) > MAX_POINTER_BYTES:
         raise LeadershipError(
             f"The pointer '{name}' has {len(text.encode())} bytes; {MAX_POINTER_BYTES} are allowed. Put "
-            "what is large into the storage folder."
+            "large content into the storage folder."
         )
     return f'{{"format":{FORMAT},"epoch":{epoch},"content":{text}}}'.encode()
 
 
-def decode_pointer(data: bytes, place: str) -> dict[str, Any]:
+def decode_pointer(data: bytes, place: str) -> Json:
+    """Return the content of a pointer. Raise CorruptDataError, which names `place`, if it is damaged."""
     content = decode_epoch(data, place).get("content")
     if not isinstance(content, dict):
         raise CorruptDataError(f"{place} has no content.")
@@ -250,15 +264,17 @@ def decode_pointer(data: bytes, place: str) -> dict[str, Any]:
 
 
 def check_name(name: str) -> None:
+    """Raise LeadershipError if `name` cannot be the name of a pointer, which becomes a file or a node."""
     if _NAME.fullmatch(name) is None:
         raise LeadershipError(
-            f"'{name}' cannot be a pointer's name: letters, digits, '.', '_' and '-' only, 200 at most, not "
-            "beginning with '.' or '-'."
+            f"'{name}' cannot be the name of a pointer: it may have up to 200 letters, digits, '.', '_' and "
+            "'-', and must not begin with '.' or '-'."
         )
 
 
-def decode_epoch(data: bytes, place: str) -> dict[str, Any]:
-    """An object in which there is an epoch for certain: one that is lost must not start again from 0."""
+def decode_epoch(data: bytes, place: str) -> Json:
+    """Return a JSON object that is certain to have an epoch. Raise CorruptDataError, which names `place`, if
+    it has none: epochs must not start again from 0 because one was lost."""
     try:
         found = json.loads(data)
         version, epoch = found["format"], found["epoch"]
@@ -266,23 +282,23 @@ def decode_epoch(data: bytes, place: str) -> dict[str, Any]:
         version, epoch = FORMAT, None
     if version != FORMAT:
         raise CorruptDataError(
-            f"{place} has format {version}; this Millpond knows format {FORMAT}."
+            f"{place} has format {version}; this release of Millpond knows format {FORMAT}."
         )
     if not isinstance(epoch, int):
         raise CorruptDataError(f"{place} is damaged: {data[:80]!r}")
     return found  # type: ignore[no-any-return]
 
 
-class FileLeadership(Participant):
+class FileLeadership(Participant[Term]):
     """Leadership among dispatchers that share a folder, without ZooKeeper.
 
-        leader.lock         held by the leader; the kernel gives it back when its holder dies, however it dies
+        leader.lock         held by the leader; the kernel frees it when the leader dies, however it dies
         leader.json         {"format": 1, "epoch": 3, "address": "http://...", or null if nobody leads}
         pointers/NAME.json  {"format": 1, "epoch": 3, "content": {...}}
 
-    Files are written aside, synced and renamed. A leader that hangs leads on: nobody can tell that it is not
-    just slow. On several machines the folder's file system must support `flock` between them; if in doubt,
-    use ZooKeeper."""
+    Files are written to a temporary file, synced and renamed. A leader that hangs keeps leading, because
+    nobody can tell whether it is just slow. On several machines the folder's file system must support `flock`
+    between them; if in doubt, use ZooKeeper."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(standby_check_s=0.1, leader_check_s=1.0)
@@ -290,7 +306,7 @@ class FileLeadership(Participant):
         self._lock_path = self._folder / "leader.lock"
         self._leader_path = self._folder / "leader.json"
         self._pointers_path = self._folder / "pointers"
-        # A fenced write and the end of a term never overlap: the lock is held until the write is done.
+        # A fenced write and the end of a term must not overlap: the lock is held until the write is done.
         self._mutex = threading.Lock()
         self._lock: int | None = None
 
@@ -305,18 +321,18 @@ class FileLeadership(Participant):
             return None
         return address if isinstance(address, str) else None
 
-    def pointers(self) -> dict[str, dict[str, Any]]:
+    def pointers(self) -> dict[str, Json]:
         found = {}
         for path in sorted(self._pointers_path.glob("*.json")):
             try:
                 found[path.stem] = decode_pointer(path.read_bytes(), str(path))
-            except FileNotFoundError:  # removed meanwhile
+            except FileNotFoundError:  # it has just been removed
                 continue
             except OSError as problem:
                 raise LeadershipError(f"Cannot read the pointer {path}: {problem}") from None
         return found
 
-    def put_pointer(self, name: str, content: dict[str, Any], epoch: int | None = None) -> None:
+    def put_pointer(self, name: str, content: Json, epoch: int | None = None) -> None:
         with self._mutex:
             term = self._fence(epoch)
             data = encode_pointer(name, content, term.epoch)
@@ -336,18 +352,20 @@ class FileLeadership(Participant):
                 raise LeadershipError(f"Cannot remove the pointer '{name}': {problem}") from None
 
     def _fence(self, epoch: int | None = None) -> Term:
-        """The term, if this one leads. Needs the mutex."""
-        term: Term = self._leading(epoch)
+        """Return the term; raise LeadershipLost if this dispatcher does not lead. The caller holds the
+        mutex."""
+        term = self._leading(epoch)
         if not self._holds(term):
             self._drop()
             raise LeadershipLost(
-                f"This dispatcher led with epoch {term.epoch}, but {self._leader_path} or its lock is now "
-                "another's."
+                f"This dispatcher led with epoch {term.epoch}, but {self._leader_path} or its lock no longer "
+                "belongs to it."
             )
         return term
 
     def _holds(self, term: Term) -> bool:
-        """False only if somebody has meddled with the folder, or its file system lost the lock."""
+        """Return False if somebody has tampered with the folder or its file system has lost the lock; nothing
+        else takes them from a leader."""
         if self._lock is None or not _is_file(self._lock, self._lock_path):
             return False
         try:
@@ -372,7 +390,7 @@ class FileLeadership(Participant):
             os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
             term = Term(self._read_leader()["epoch"] + 1)
             self._write_leader(term, self._address)
-            for aside in self._pointers_path.glob(".*"):  # of leaders that died while they wrote
+            for aside in self._pointers_path.glob(".*"):  # left by leaders that died while writing
                 aside.unlink(missing_ok=True)
         except BaseException:
             os.close(lock)
@@ -410,7 +428,7 @@ class FileLeadership(Participant):
     def _leave(self) -> None:
         pass
 
-    def _read_leader(self) -> dict[str, Any]:
+    def _read_leader(self) -> Json:
         try:
             data = self._leader_path.read_bytes()
         except FileNotFoundError:
@@ -425,7 +443,7 @@ class FileLeadership(Participant):
     def _write(
         path: Path, data: bytes, term: Term, before: Callable[[], object] = lambda: None
     ) -> None:
-        """Write aside, sync, call `before`, rename."""
+        """Write to a temporary file, sync it, call `before`, and rename the file."""
         aside = path.with_name(f".{path.name}.{term.epoch}")  # nobody else has this epoch
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -438,7 +456,7 @@ class FileLeadership(Participant):
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one at a path."""
+    """Return True if an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:

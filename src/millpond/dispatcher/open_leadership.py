@@ -1,4 +1,4 @@
-"""Which kind of leadership the settings ask for. The keys are Flink's."""
+"""Opens the kind of leadership that the settings ask for. The keys are Flink's."""
 
 from __future__ import annotations
 
@@ -12,35 +12,39 @@ from millpond.errors import ProgramError
 HA_TYPE = Option(
     "high-availability.type",
     "none",
-    "none: dispatchers that share the storage folder agree by a lock in it; zookeeper",
+    "how dispatchers choose a leader; none: by a lock in the storage folder that they share; zookeeper",
 )
 HA_QUORUM = Option(
     "high-availability.zookeeper.quorum", None, "ZooKeeper's servers: host:port,host:port,..."
 )
 HA_ROOT = Option(
-    "high-availability.zookeeper.path.root", "/millpond", "ZooKeeper node below which all is kept"
+    "high-availability.zookeeper.path.root",
+    "/millpond",
+    "the ZooKeeper node below which everything is kept",
 )
 HA_CLUSTER_ID = Option(
     "high-availability.cluster-id",
     "default",
-    "dispatchers with the same one stand in for each other",
+    "dispatchers with the same cluster id stand in for each other",
 )
 HA_SESSION_TIMEOUT_MS = Option(
     "high-availability.zookeeper.client.session-timeout",
     10_000,
-    "a leader that ZooKeeper has not heard of for so many ms is replaced",
+    "milliseconds without a sign of life after which ZooKeeper lets another dispatcher lead",
 )
 
 
 def open_leadership(configuration: Configuration, storage: Path) -> Leadership:
-    """Not started yet. `storage` is the dispatchers' storage folder."""
+    """Return the leadership that `high-availability.type` names, not started yet. `storage` is the
+    dispatchers' storage folder. Raise ProgramError if settings are missing or wrong."""
     kind = HA_TYPE.read_choice(configuration, ("none", "zookeeper"))
     if kind == "none":
         return FileLeadership(storage / "leadership")
     hosts = HA_QUORUM.read(configuration)
     if not hosts:
         raise ProgramError(
-            f"{HA_TYPE.key} is zookeeper, so {HA_QUORUM.key} must name its servers: host:port,host:port,..."
+            f"{HA_TYPE.key} is zookeeper, so {HA_QUORUM.key} must name ZooKeeper's servers: "
+            "host:port,host:port,..."
         )
     from millpond.dispatcher.zookeeper_leadership import ZooKeeperLeadership
 

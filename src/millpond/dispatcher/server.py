@@ -1,4 +1,4 @@
-"""The dispatcher's process: arguments, leadership, REST server, the end."""
+"""The dispatcher's process: command line, leadership, REST server, and how it ends."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class DispatcherSettings:
-    """`address`: where clients reach this dispatcher, if it is not where it listens. `token_file`: has the
-    token that clients must have; None: `token` in the storage, made if it is not there. `no_token`: anybody
-    who reaches the dispatcher can use it."""
+    """How to run a dispatcher.
+
+    `settings` are those of all jobs and of leadership; `master` is the Spark master of jobs. `token_file`
+    holds the token that clients must send; None means the file `token` in the storage, which is created if it
+    is missing. With `no_token`, anybody who reaches the dispatcher can use it. `allow_uploads` is described
+    at `Security`. `address` is where clients reach the dispatcher, if that is not where it listens."""
 
     storage: Path
     host: str = "127.0.0.1"
@@ -56,11 +59,12 @@ class DispatcherSettings:
 
 
 class DispatcherServer:
-    """Listens as soon as it is made; `run` serves until `stop` or a signal."""
+    """A dispatcher with its REST server. It listens as soon as it is created; `run` serves until `stop` or a
+    signal. Creating one raises SetupError if the settings contradict each other or it cannot listen."""
 
     def __init__(self, settings: DispatcherSettings) -> None:
         if (settings.tls_cert is None) != (settings.tls_key is None):
-            raise SetupError("TLS needs both a certificate and its key: --tls-cert, --tls-key.")
+            raise SetupError("TLS needs both --tls-cert and --tls-key.")
         self._settings = settings
         _check_no_token(settings)
         self._socket = _listen(settings.host, settings.port)
@@ -69,7 +73,7 @@ class DispatcherServer:
         self.address = settings.address or f"{scheme}://{_in_url(settings.host)}:{port}"
         storage = Storage(settings.storage)
         leadership = _leadership(settings, storage)
-        # With ZooKeeper another dispatcher, perhaps on another host, goes on with them.
+        # With ZooKeeper another dispatcher, perhaps on another host, takes the jobs over.
         self._suspends_jobs = isinstance(leadership, FileLeadership)
         self.dispatcher = Dispatcher(
             storage, leadership, Supervisor(storage, leadership), _for_jobs(settings)
@@ -79,7 +83,7 @@ class DispatcherServer:
         security = Security(settings.host, token, settings.allow_uploads)
         if not security.is_loopback and token is None:
             _log.warning(
-                "The dispatcher listens on %s without a token: whoever reaches it can run programs.",
+                "The dispatcher listens on %s without a token, so anybody who reaches it can run programs.",
                 settings.host,
             )
         resources = Resources(settings.master, _master_page(settings.settings))
@@ -96,7 +100,9 @@ class DispatcherServer:
         self._server = uvicorn.Server(config)
 
     def run(self, ready: Callable[[str], None]) -> None:
-        """`ready` is called with the address when requests are accepted."""
+        """Serve until `stop` or a signal; then give up leadership, and end the job managers unless another
+        dispatcher can take over their jobs. `ready` is called with the address, in a thread of its own, when
+        requests are accepted."""
         try:
             self.dispatcher.start(self.address)
             threading.Thread(target=self._tell, args=(ready,), daemon=True).start()
@@ -111,10 +117,12 @@ class DispatcherServer:
         ready(self.address)
 
     def stop(self) -> None:
+        """Make `run` return soon. May be called from any thread."""
         self._server.should_exit = True
 
     def shut_down(self) -> None:
-        """Asked for by a client: with all jobs, whoever else could go on with them."""
+        """Stop because a client asked for it, and end all job managers, even if another dispatcher could take
+        over their jobs."""
         self._suspends_jobs = True
         self.stop()
 
@@ -123,11 +131,11 @@ def _check_no_token(settings: DispatcherSettings) -> None:
     if not settings.no_token:
         return
     if settings.token_file is not None:
-        raise SetupError("--no-token and --token-file cannot be together.")
+        raise SetupError("--no-token and --token-file exclude each other.")
     if not is_loopback(settings.host) and not settings.allow_uploads:
         raise SetupError(
-            f"Without a token everybody who reaches {settings.host} could use this dispatcher. Leave "
-            "--no-token out, or add --allow-uploads if that is what you want."
+            f"Without a token, anybody who reaches {settings.host} could use this dispatcher. Omit "
+            "--no-token, or add --allow-uploads if that is what you want."
         )
 
 
@@ -147,8 +155,8 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except OSError as problem:
         raise SetupError(
-            f"The dispatcher cannot listen on {host}:{port}: {problem.strerror}. --port names another port "
-            "(0: any that is free)."
+            f"The dispatcher cannot listen on {host}:{port}: {problem.strerror}. Choose another port with "
+            "--port (0 means any free port)."
         ) from None
     return listener
 
@@ -175,7 +183,8 @@ def _master_page(settings: dict[str, str]) -> MasterPage | None:
 
 
 def _for_jobs(settings: DispatcherSettings) -> dict[str, str]:
-    """On a cluster a job gets as many cores as it has subtasks, so that there are some left for others."""
+    """Return the default settings of jobs. On a standalone cluster a job gets as many cores as it has
+    subtasks, so the default parallelism of 1 leaves cores for other jobs."""
     own = dict(settings.settings)
     if settings.master is not None:
         own.setdefault(options.MASTER.key, settings.master)
@@ -188,19 +197,19 @@ def _for_jobs(settings: DispatcherSettings) -> dict[str, str]:
 
 
 def build_parser() -> argparse.ArgumentParser:
+    """Return the parser for the command line of `python -m millpond.dispatcher`."""
     parser = argparse.ArgumentParser(
         prog="python -m millpond.dispatcher",
-        description="Accepts programs, runs them as jobs, shows them: REST and dashboard.",
+        description="Run a dispatcher: it accepts programs, runs them as jobs, and shows them by REST and on "
+        "a dashboard.",
     )
     parser.add_argument(
         "--storage",
         type=Path,
         required=True,
-        help="folder for jobs; all dispatchers and workers see it",
+        help="folder for jobs, which all dispatchers and workers can reach",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="8081; 0: any that is free")
-    parser.add_argument("--address", help="where clients reach it, if not there: http://NAME:PORT")
+    _add_address_options(parser)
     parser.add_argument(
         "--master", help="Spark master of jobs: local[*], spark://HOST:PORT, yarn, k8s://..."
     )
@@ -210,42 +219,68 @@ def build_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="setting for all jobs",
+        help="setting for all jobs (repeatable)",
     )
     parser.add_argument(
         "--zookeeper",
-        metavar="HOSTS",
-        help="HOST:PORT,... : several dispatchers, one of which leads",
+        metavar="HOST:PORT,...",
+        help="ZooKeeper's servers, through which several dispatchers choose a leader",
     )
-    parser.add_argument("--cluster-id", help="tells clusters in one ZooKeeper apart (default)")
+    parser.add_argument(
+        "--cluster-id", help="distinguishes clusters that share a ZooKeeper (default: default)"
+    )
+    _add_security_options(parser)
+    return parser
+
+
+def _add_address_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        help=f"port to listen on (default: {DEFAULT_PORT}); 0 means any free port",
+    )
+    parser.add_argument(
+        "--address",
+        metavar="http://NAME:PORT",
+        help="where clients reach the dispatcher, if that is not where it listens",
+    )
+
+
+def _add_security_options(parser: argparse.ArgumentParser) -> None:
     tokens = parser.add_mutually_exclusive_group()
     tokens.add_argument(
         "--token-file",
         type=Path,
-        help="file with the token that clients must have (default: token in the storage, made if missing)",
+        help="file with the token that requests must carry (default: `token` in the storage folder, created "
+        "if missing)",
     )
     tokens.add_argument(
         "--no-token",
         action="store_true",
-        help="let everybody who reaches it use it: every user of this machine can run programs as you",
+        help="accept requests without a token: every user of this machine can then run programs as you",
     )
-    parser.add_argument("--tls-cert", help="certificate (PEM)")
-    parser.add_argument("--tls-key", help="its key (PEM)")
+    parser.add_argument("--tls-cert", help="certificate (PEM) with which to serve TLS")
+    parser.add_argument("--tls-key", help="private key (PEM) of the certificate")
     parser.add_argument(
         "--allow-uploads",
         action="store_true",
         default=None,
-        help="also if it listens beyond this machine",
+        help="accept programs even if other machines can reach the dispatcher",
     )
-    return parser
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run a dispatcher until a signal or a client ends it, and return the exit code. Without `arguments`,
+    those of the process count."""
     parsed = build_parser().parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     os.umask(0o077)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # The server stops by them, and then raises them again: jobs are still to be looked after.
+        # uvicorn stops on these signals and then raises them again, when jobs still have to be suspended.
         signal.signal(number, lambda *_: None)
     try:
         server = DispatcherServer(_settings(parsed))
@@ -281,6 +316,8 @@ def _settings(parsed: argparse.Namespace) -> DispatcherSettings:
 
 
 def key_values(given: list[str]) -> dict[str, str]:
+    """Return settings given as KEY=VALUE, of which later ones override earlier ones. Raise SetupError for any
+    other text."""
     settings: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""What a dispatcher can be asked for: submit, look, cancel, savepoints (O1). REST is in front of this."""
+"""What a dispatcher can be asked for: to submit, show, cancel and save jobs (O1). REST builds on this."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import uuid
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from millpond.common import options
+from millpond.common.job import JobStatus
 from millpond.dispatcher.leadership import Leadership
+from millpond.dispatcher.messages import Answer, ApplicationMeta, Report, has_ended
 from millpond.dispatcher.storage import JobFiles, Storage, Submission
-from millpond.dispatcher.supervisor import ENDED, Supervisor
+from millpond.dispatcher.supervisor import Supervisor
 from millpond.errors import DispatcherError, MillpondError
 from millpond.savepoint.disposal import dispose
 
@@ -24,15 +25,18 @@ _REMEMBERED = 1000
 
 
 class NoSuchThing(DispatcherError):
-    """A job, application or request that is not there."""
+    """There is no such job, application or request."""
 
 
 class Refused(DispatcherError):
-    """What was asked for cannot be done in the state that a job is in."""
+    """What was asked for cannot be done in the job's present state."""
 
 
 class Dispatcher:
-    """`settings`: what all jobs get unless their submission says otherwise."""
+    """One of the dispatchers that share a storage. All of them show jobs; only the leader changes anything.
+
+    `settings` are those that all jobs get unless their submission says otherwise. REST calls it
+    from many threads."""
 
     def __init__(
         self,
@@ -45,7 +49,7 @@ class Dispatcher:
         self.leadership = leadership
         self.settings = settings or {}
         self._supervisor = supervisor
-        self._reports: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
+        self._reports: dict[str, tuple[tuple[int, int], Report]] = {}
         self._disposals: OrderedDict[str, Future[None]] = OrderedDict()
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="dispatcher")
         self._lock = threading.Lock()
@@ -53,10 +57,12 @@ class Dispatcher:
     # --- life ------------------------------------------------------------------------------------
 
     def start(self, address: str) -> None:
-        """`address`: where clients reach this dispatcher."""
+        """Take part in leadership. `address` is where clients reach this dispatcher."""
         self.leadership.start(address, self._supervisor.begin, self._supervisor.end)
 
     def close(self, suspend_jobs: bool) -> None:
+        """Give up leadership. With `suspend_jobs`, a leader ends all job managers first; otherwise they
+        live on."""
         self._supervisor.end()
         if suspend_jobs and self.leadership.epoch is not None:
             self._supervisor.suspend_all()
@@ -64,17 +70,21 @@ class Dispatcher:
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def epoch(self) -> int:
-        """Of this leader. Whoever does not lead may look, but not change anything."""
+        """Return the leader epoch of this dispatcher. Raise LeadershipLost if it does not lead, in which case
+        it must not change anything."""
         return self.leadership.confirm()
 
     # --- applications ----------------------------------------------------------------------------
 
-    def add_application(self, name: str, file: Path) -> dict[str, Any]:
-        """`file` is moved."""
+    def add_application(self, name: str, file: Path) -> ApplicationMeta:
+        """Store an uploaded program under `name`, and return what is known about it. `file` is moved. Raise
+        DispatcherError if the name is not that of a program."""
         self.epoch()
         return self.storage.add_application(checked_name(name), file, _now_ms())
 
     def remove_application(self, application_id: str) -> None:
+        """Delete an uploaded program; its jobs have copies. Raise NoSuchThing if there is none with this
+        id."""
         self.epoch()
         if not self.storage.remove_application(application_id):
             raise NoSuchThing(f"There is no application {application_id}.")
@@ -86,6 +96,7 @@ class Dispatcher:
         settings: dict[str, str],
         entry: str | None = None,
     ) -> str:
+        """Submit an uploaded program, as `submit` does. Raise NoSuchThing if there is none with this id."""
         program = self.storage.application(application_id)
         if program is None:
             raise NoSuchThing(f"There is no application {application_id}.")
@@ -100,8 +111,9 @@ class Dispatcher:
         settings: dict[str, str],
         entry: str | None = None,
     ) -> str:
-        """The id of a new job. Its program runs in a process of its own; what is wrong with it is told by the
-        job's exceptions."""
+        """Start a job and return its id. The program runs in a process of its own; if it fails, the job's
+        exceptions say why. `entry` is the module to run if the program is an archive. Raise DispatcherError
+        if the name of the program or the settings are wrong."""
         epoch = self.epoch()
         name = checked_name(program.name)
         own = {**self.settings, **settings}
@@ -120,15 +132,17 @@ class Dispatcher:
         self._supervisor.look_after(submission.jid)
         return submission.jid
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """Reports of all jobs, the newest first."""
+    def jobs(self) -> list[Report]:
+        """Return the reports of all jobs, newest first."""
         reports = [self._report(files) for files in self.storage.jobs()]
         return sorted(reports, key=lambda report: -int(report["start-time"]))
 
-    def job(self, jid: str) -> dict[str, Any]:
+    def job(self, jid: str) -> Report:
+        """Return the report of a job. Raise NoSuchThing if there is no such job."""
         return self._report(self._files(jid))
 
     def files(self, jid: str) -> JobFiles:
+        """Return the files of a job. Raise NoSuchThing if there is no such job."""
         return self._files(jid)
 
     def _files(self, jid: str) -> JobFiles:
@@ -137,20 +151,21 @@ class Dispatcher:
             raise NoSuchThing(f"There is no job {jid}.")
         return files
 
-    def _report(self, files: JobFiles) -> dict[str, Any]:
-        """What the job says of itself, with what only its absence tells."""
+    def _report(self, files: JobFiles) -> Report:
+        """Return the job's own report, corrected by what a dead job manager cannot report."""
         report = dict(self._read_report(files) or _report_before_the_first(files.submission()))
-        if report["state"] in ENDED:
+        status = JobStatus.of(report)
+        if status.is_globally_terminal_state():
             return report
         report["exceptions"] = sorted(
             [*files.exceptions(), *report["exceptions"]], key=lambda own: own["timestamp"]
         )
-        if not files.is_locked() and report["state"] != "SUSPENDED" and "pid" in report:
-            report["state"] = "RESTARTING"
+        if not files.is_locked() and status is not JobStatus.SUSPENDED and "pid" in report:
+            report["state"] = JobStatus.RESTARTING.name
         return report
 
-    def _read_report(self, files: JobFiles) -> dict[str, Any] | None:
-        """Read again only if it has changed: there may be many jobs, and many who ask."""
+    def _read_report(self, files: JobFiles) -> Report | None:
+        """Read the report again only if it has changed, because there may be many jobs and many clients."""
         try:
             status = files.report_path.stat()
         except FileNotFoundError:
@@ -167,40 +182,48 @@ class Dispatcher:
     # --- commands --------------------------------------------------------------------------------
 
     def cancel(self, jid: str) -> None:
+        """Tell a job to end without a savepoint; do not wait for it. Raise Refused if it has ended."""
         files = self._files(jid)
-        state = self._report(files)["state"]
-        if state in ENDED:
-            raise Refused(f"Job {jid} is {state}; it cannot be cancelled.")
+        report = self._report(files)
+        if has_ended(report):
+            raise Refused(f"Job {jid} is {report['state']}; it cannot be cancelled.")
         epoch = self.epoch()
         files.command("cancel", epoch)
         if not files.is_locked():
-            self._supervisor.look_after(jid)  # it is started again, and then cancelled
+            self._supervisor.look_after(jid)  # the job must be started before it can be cancelled
 
     def savepoint(self, jid: str, directory: str | None) -> str:
+        """Tell a job to take a savepoint, and return the id for `answer`. It is written below `directory`, or
+        below the job's default folder if that is None. Raise Refused if the job has ended."""
         return self._ask(jid, "savepoint", directory, drain=False)
 
     def stop(self, jid: str, directory: str | None, drain: bool) -> str:
+        """Tell a job to end with a savepoint, as `savepoint` does. With `drain`, event time ends first, so
+        that all its timers fire."""
         return self._ask(jid, "stop", directory, drain=drain)
 
     def _ask(self, jid: str, kind: str, directory: str | None, drain: bool) -> str:
         files = self._files(jid)
-        state = self._report(files)["state"]
-        if state in ENDED:
-            raise Refused(f"Job {jid} is {state}; there is nothing to save.")
+        report = self._report(files)
+        if has_ended(report):
+            raise Refused(f"Job {jid} is {report['state']}; there is nothing to save.")
         return files.command(kind, self.epoch(), directory=directory, drain=drain)
 
-    def answer(self, jid: str, request_id: str) -> dict[str, Any] | None:
-        """None while there is none. {"path"} or {"error"}."""
+    def answer(self, jid: str, request_id: str) -> Answer | None:
+        """Return what became of a request to a job; None as long as it is being worked on. Raise NoSuchThing
+        if there was no such request."""
         files = self._files(jid)
         if not files.has_command(request_id):
-            raise NoSuchThing(f"Nobody has asked job {jid} for {request_id}.")
+            raise NoSuchThing(f"Job {jid} has no request {request_id}.")
         answer = files.answer(request_id)
-        if answer is None and self._report(files)["state"] in ENDED and not files.is_locked():
-            answer = files.answer(request_id) or {"error": "The job ended before it was done."}
+        if answer is None and has_ended(self._report(files)) and not files.is_locked():
+            answer = files.answer(request_id) or {
+                "error": "The job ended before the request was carried out."
+            }
         return answer
 
     def dispose(self, path: str) -> str:
-        """Delete a savepoint, in the background; the id under which the answer can be had."""
+        """Delete a savepoint in the background, and return the id for `disposal`."""
         self.epoch()
         request_id = uuid.uuid4().hex
         with self._lock:
@@ -209,10 +232,12 @@ class Dispatcher:
                 self._disposals.popitem(last=False)
         return request_id
 
-    def disposal(self, request_id: str) -> dict[str, Any] | None:
+    def disposal(self, request_id: str) -> Answer | None:
+        """Return what became of a `dispose`: an error or nothing; None as long as it is being worked on.
+        Raise NoSuchThing for an unknown id; the newest 1000 are remembered."""
         future = self._disposals.get(request_id)
         if future is None:
-            raise NoSuchThing(f"Nobody has asked for the disposal {request_id}.")
+            raise NoSuchThing(f"There is no disposal request {request_id}.")
         if not future.done():
             return None
         problem = future.exception()
@@ -220,17 +245,18 @@ class Dispatcher:
 
 
 def checked_name(name: str) -> str:
-    """The name of an uploaded file: nothing that could lead elsewhere."""
+    """Return the name of a program's file if it is harmless, so that it cannot lead to another folder; raise
+    DispatcherError otherwise."""
     if _NAME.fullmatch(name) is None or not name.lower().endswith(_SUFFIXES):
         raise DispatcherError(
-            f"'{name[:100]}' cannot be an application: its name must end in {', '.join(_SUFFIXES)}, and "
-            "have only letters, digits, spaces and . _ + - ( )."
+            f"'{name[:100]}' cannot be the name of an application: it must end in one of "
+            f"{', '.join(_SUFFIXES)} and contain only letters, digits, spaces and . _ + - ( )."
         )
     return name
 
 
 def check_settings(settings: dict[str, str]) -> None:
-    """What can be seen to be wrong before anything is started."""
+    """Raise DispatcherError if settings are wrong in a way that can be seen before anything is started."""
     parallelism = settings.get(options.PARALLELISM.key, "0")
     if not parallelism.isdigit() or int(parallelism) > 32768:
         raise DispatcherError(
@@ -241,7 +267,7 @@ def check_settings(settings: dict[str, str]) -> None:
         raise DispatcherError(f"There is no savepoint in {savepoint[:500]}.")
 
 
-def _report_before_the_first(submission: Submission) -> dict[str, Any]:
+def _report_before_the_first(submission: Submission) -> Report:
     from millpond.dispatcher.job_manager import empty_report
 
     report = empty_report(submission, submission.submitted)

@@ -1,9 +1,9 @@
-"""Keeps the job managers of all jobs that should run running (O2, O5). Only the leader has one at work.
+"""Keeps the job managers of all jobs that should run alive (O2, O5). Only the leader's supervisor is at work.
 
-Which jobs should run is said by the leadership's pointers. A job manager lives if the lock in its job's
-folder is held, whoever started it: so jobs that another dispatcher has started are taken over by looking at
-them. One that has died without a last word is started again, and goes on from the job's newest checkpoint;
-one that dies again and again waits longer each time.
+The leadership's pointers say which jobs should run. A job manager is alive if the lock in its job's folder
+is held, whoever started it; so a new leader takes over the jobs of another dispatcher just by looking at the
+locks. A job manager that has died without reporting the end of its job is started again, and the job resumes
+from its newest checkpoint. The delay before that grows if a job manager dies again and again.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from millpond.common.job import JobStatus
 from millpond.dispatcher.job_manager import IS_TAKEN
 from millpond.dispatcher.leadership import Leadership
+from millpond.dispatcher.messages import Report, has_ended
 from millpond.dispatcher.storage import JobFiles, Storage
 from millpond.errors import LeadershipLost, MillpondError
 
-ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})
 _LOOK_EVERY_S = 0.25
 _FIRST_DELAY_S = 0.5
 _LONGEST_DELAY_S = 60.0
-_CALM_AFTER_S = 120.0  # one that has lived so long begins with the first delay again
+_CALM_AFTER_S = 120.0  # after a life of this length, delays begin with the first one again
 _LOG_BYTES = 64 << 20
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class _Care:
-    """What the supervisor knows of one job."""
+    """What the supervisor knows about one job."""
 
     files: JobFiles
     process: subprocess.Popen[bytes] | None = None
@@ -47,7 +47,10 @@ class _Care:
 
 
 class Supervisor:
-    """`command`: how to start a job manager, from its job's files and the leader's epoch."""
+    """Starts the job managers of all jobs that should run, as long as this dispatcher leads.
+
+    `command` returns the command line of a job manager, given its job's files and the leader's epoch. The
+    work is done in a thread of its own; `look_after` may be called from any thread."""
 
     def __init__(
         self,
@@ -69,7 +72,8 @@ class Supervisor:
     # --- leading ---------------------------------------------------------------------------------
 
     def begin(self, epoch: int) -> None:
-        """This dispatcher leads now: look after all jobs there are."""
+        """Start to look after all jobs that the leadership's pointers name, because this dispatcher leads
+        now, with this epoch."""
         self.end()
         with self._lock:
             known = self._leadership.pointers()
@@ -83,7 +87,8 @@ class Supervisor:
         self._thread.start()
 
     def end(self) -> None:
-        """It does not lead any more. Job managers live on."""
+        """Stop looking after jobs, because this dispatcher no longer leads. Job managers live on. May be
+        called more than once."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -91,17 +96,18 @@ class Supervisor:
         self._thread = None
 
     def look_after(self, jid: str) -> None:
-        """A job was submitted."""
+        """Look after one more job, which was submitted or must be started again."""
         with self._lock:
             self._add(jid)
         self._wake.set()
 
     def is_wanted(self, jid: str) -> bool:
-        """True if the job should run, as far as this dispatcher knows."""
+        """Return True if the job should run, as far as this dispatcher knows."""
         return jid in self._cares
 
     def suspend_all(self, grace_s: float = 20.0) -> None:
-        """End the job managers that live; their jobs go on when a dispatcher leads again."""
+        """End all job managers that are alive, and kill those that take longer than `grace_s`. Their jobs
+        resume when a dispatcher leads again."""
         with self._lock:
             cares = list(self._cares.values())
         waiting = [care for care in cares if care.files.is_locked() and _signal(care.files)]
@@ -120,7 +126,7 @@ class Supervisor:
             return
         files = self._storage.job(jid)
         if files is None:
-            _log.warning("There is no job %s in %s, though it should run.", jid, self._storage.root)
+            _log.warning("Job %s should run, but is not in %s.", jid, self._storage.root)
         else:
             self._cares[jid] = _Care(files)
 
@@ -137,7 +143,7 @@ class Supervisor:
                 try:
                     self._look(jid, care, epoch)
                 except LeadershipLost:
-                    _log.warning("Another dispatcher leads; this one waits.")
+                    _log.warning("Another dispatcher leads now; this one stands by.")
                     return
                 except (OSError, MillpondError) as problem:
                     _log.warning("Job %s: %s", jid, problem)
@@ -150,7 +156,7 @@ class Supervisor:
             _shorten(care.files)
             return
         report = care.files.report()
-        if report is not None and report["state"] in ENDED:
+        if report is not None and has_ended(report):
             self._leadership.remove_pointer(jid, epoch)
             with self._lock:
                 self._cares.pop(jid, None)
@@ -162,19 +168,18 @@ class Supervisor:
         if self._clock_s() >= care.start_at_s:
             self._start(jid, care, epoch)
 
-    def _note_death(
-        self, care: _Care, exit_code: int | None, report: dict[str, Any] | None
-    ) -> None:
+    def _note_death(self, care: _Care, exit_code: int | None, report: Report | None) -> None:
         lived_s = self._clock_s() - care.started_s
         care.deaths = 1 if lived_s > _CALM_AFTER_S else care.deaths + 1
         delay_s = min(_FIRST_DELAY_S * 2 ** (care.deaths - 1), _LONGEST_DELAY_S)
         care.start_at_s = self._clock_s() + delay_s
         care.process, care.was_alive = None, False
-        if exit_code == IS_TAKEN or (report is not None and report["state"] == "SUSPENDED"):
+        was_suspended = report is not None and JobStatus.of(report) is JobStatus.SUSPENDED
+        if exit_code == IS_TAKEN or was_suspended:
             return
         how = "is gone" if exit_code is None else _how_it_ended(exit_code)
         text = (
-            f"The job manager {how}. It is started again in {delay_s:.1f} s and goes on from the newest "
+            f"The job manager {how}. It will be restarted in {delay_s:.1f} s and resume from the newest "
             f"checkpoint. What it printed last:\n{_last_lines(care.files)}"
         )
         _log.warning("Job %s: %s", care.files.jid, text.splitlines()[0])
@@ -188,7 +193,7 @@ class Supervisor:
         )
 
     def _start(self, jid: str, care: _Care, epoch: int) -> None:
-        # Written first: a dispatcher that does not lead any more cannot start anything.
+        # The pointer is written first, so that a dispatcher that no longer leads cannot start anything.
         self._leadership.put_pointer(jid, {"jid": jid, "epoch": epoch}, epoch)
         log = os.open(care.files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -221,7 +226,7 @@ def _last_lines(files: JobFiles, count: int = 20) -> str:
 
 
 def tail(files: JobFiles, lines: int) -> list[str]:
-    """The last lines of a job's log."""
+    """Return up to `lines` last lines of a job's log; none if there is no log yet."""
     try:
         with open(files.log, "rb") as log:
             log.seek(0, os.SEEK_END)
@@ -232,7 +237,8 @@ def tail(files: JobFiles, lines: int) -> list[str]:
 
 
 def _shorten(files: JobFiles) -> None:
-    """A log that has grown too long is put aside, and begins anew; who writes it need not know."""
+    """Copy a log that has grown too long to `log.1` and empty it; its writer need not know, because it
+    appends."""
     try:
         if files.log.stat().st_size > _LOG_BYTES:
             shutil.copyfile(files.log, files.log.with_name("log.1"))
@@ -242,7 +248,8 @@ def _shorten(files: JobFiles) -> None:
 
 
 def _signal(files: JobFiles, number: signal.Signals = signal.SIGTERM) -> bool:
-    """Signal the job manager, by the id in its report; it holds the job's lock, so the id is its own."""
+    """Send a signal to the job manager, if it is alive and on this host. As it holds the job's lock, the
+    process id in the report is its own."""
     report = files.report()
     if report is None or report["host"] != os.uname().nodename or not files.is_locked():
         return False

@@ -1,4 +1,4 @@
-"""The file with the token that a dispatcher's clients must have."""
+"""The file with the token that a dispatcher's clients must send."""
 
 from __future__ import annotations
 
@@ -10,38 +10,43 @@ from pathlib import Path
 
 from millpond.errors import SetupError
 
-NAME = (
-    "token"  # in a cluster's folder, or in the storage of a dispatcher that was started by itself
-)
+# The file's name in a cluster's folder, or in the storage of a dispatcher that was started on its own.
+NAME = "token"
 MIN_LENGTH = 16
 
 
 def make_token_file(path: Path) -> Path:
-    """Write a new token, unless there is one: clients may have it. Only this user can read it, from the first
-    moment on, and it is complete or not there: several dispatchers that start at once agree on one."""
+    """Write a new token to `path` unless there is one, which clients may already use; return `path`.
+
+    Only this user can ever read the file, and it appears as a whole, so that several dispatchers that start
+    at the same time agree on one token. Raise SetupError if the file cannot be written, belongs to another
+    user, or is open to others."""
     try:
         if not path.exists():
             _write(path, secrets.token_urlsafe(32))
         status = path.stat()
     except OSError as problem:
         raise SetupError(
-            f"No token can be written to {path}: {problem}. --token-file names a file with one."
+            f"Cannot write a token to {path}: {problem}. Use --token-file to name a file that has one."
         ) from None
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise SetupError(
-            f"The token file {path} belongs to another user or is open to others. Remove it, and a new one "
-            "is made; or name another one: --token-file."
+            f"The token file {path} belongs to another user or is open to others. Remove it, so that a new "
+            "one is created, or name another file with --token-file."
         )
     return path
 
 
 def read_token(path: Path) -> str:
+    """Return the token in a file. Raise SetupError if it cannot be read or has fewer than 16 characters."""
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as problem:
-        raise SetupError(f"The token file {path} cannot be read: {problem}.") from None
+        raise SetupError(f"Cannot read the token file {path}: {problem}.") from None
     if len(token) < MIN_LENGTH:
-        raise SetupError(f"The token in {path} is too short: {MIN_LENGTH} characters or more.")
+        raise SetupError(
+            f"The token in {path} is too short: it needs at least {MIN_LENGTH} characters."
+        )
     return token
 
 
@@ -52,7 +57,8 @@ def _write(path: Path, token: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     try:
-        with contextlib.suppress(FileExistsError):  # another one was faster: its token counts
+        # If another dispatcher was faster, its token counts.
+        with contextlib.suppress(FileExistsError):
             os.link(aside, path)
     finally:
         os.remove(aside)

@@ -12,12 +12,11 @@ Channels = Mapping[int, list[tuple[int, bool]]]  # origin -> (watermark, active)
 
 
 class Alignment:
-    """Compares the watermarks that splits of a group have reached after a batch."""
+    """Compares the watermarks that the splits of an alignment group have reached after a batch."""
 
     def __init__(self, plan: JobPlan) -> None:
-        self._members: dict[
-            str, list[tuple[int, int, int]]
-        ] = {}  # group -> (source, origin, drift)
+        # group -> (source, origin, drift in ms) of its members
+        self._members: dict[str, list[tuple[int, int, int]]] = {}
         for head in plan.source_tasks:
             for origin in head.origins:
                 strategy = plan.operators[origin].function
@@ -26,8 +25,8 @@ class Alignment:
                     self._members.setdefault(group, []).append((head.root, origin, drift_ms))
 
     def paused(self, channels: Channels, ended: Mapping[int, list[bool]]) -> dict[int, set[int]]:
-        """source -> the splits that wait. The slowest split of a group never does; those that have ended
-        or are idle hold nobody back."""
+        """Return, by source, the splits that must wait. The slowest split of a group never waits. Splits that
+        have ended or are idle neither wait nor hold others back."""
         result: dict[int, set[int]] = {}
         for members in self._members.values():
             running = [

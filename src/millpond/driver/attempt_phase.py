@@ -1,11 +1,11 @@
-"""The life of one attempt at a job, as the driver lives it.
+"""The life of one attempt at a job, as the driver sees it.
 
     OPENING ──> BETWEEN ──> PLANNED ──> COMPLETE ──> BETWEEN ...
                    │           │           │
                    └───────────┴───────────┴──────> CLOSED
 
-A batch that is COMPLETE has left its epoch behind, but its output is not visible yet. If whoever runs batches
-loses the batch at that point, it is PLANNED again, from what was before it.
+A batch that is COMPLETE has left its epoch behind, but its output is not visible yet. If the executor loses
+the batch at that point, it is PLANNED again, from what the batch before it left behind.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from enum import Enum
 
 
 class AttemptPhase(Enum):
+    """The phases of an attempt. `check_transition` says which may follow which."""
+
     OPENING = "opening"
     """Sources are not open yet."""
     BETWEEN = "between batches"
@@ -23,6 +25,7 @@ class AttemptPhase(Enum):
     COMPLETE = "complete"
     """A batch has run and left its epoch behind; its output is not visible yet."""
     CLOSED = "closed"
+    """The attempt is over."""
 
 
 _P = AttemptPhase
@@ -39,12 +42,12 @@ class JobEnd(Enum):
     """Why there is no further batch."""
 
     FINISHED = "finished"
-    """All input has been read, and event time has come to its end."""
+    """All input has been read, and event time has reached its end."""
     STOPPED = "stopped"
-    """By a savepoint, or at the end of what was there to read; the job may go on from there."""
+    """The job was stopped by a savepoint, or because it had read all there was. It may go on from there."""
 
 
 def check_transition(before: AttemptPhase, after: AttemptPhase) -> None:
-    """Raise if an attempt cannot go from one phase to the other."""
+    """Raise AssertionError if an attempt cannot go from one phase to the other."""
     if after not in _ALLOWED[before]:
         raise AssertionError(f"an attempt cannot go from {before.value} to {after.value}")

@@ -1,12 +1,12 @@
 """How many records a source may give to the next batch: its credits (E9).
 
-Every batch has a fixed cost, so when sources have more than they may give, batches grow until they take
-about as long as the target. Then the cost hardly counts, and output is never later than the target by
-much. When sources are empty the size does not matter: a batch starts with what there is.
+Every batch has a fixed cost. When sources have more records than they may give, batches therefore grow until
+they take about as long as the target: then the fixed cost hardly matters, and output is never much later than
+the target. When sources are empty, the size does not matter: a batch starts with what there is.
 
-What a batch costs is taken to be fixed + records * cost of one. Batches of different sizes tell the two
-apart; while all are of one size, a quarter of the target is taken for the fixed part. If that part alone is
-longer than the target, smaller batches would only add to it: then records get a quarter of it on top.
+The model is: duration = fixed cost + records * cost per record. Batches of different sizes tell the two
+apart. While all batches have the same size, the fixed cost is assumed to be a quarter of the target. If the
+fixed cost alone exceeds the target, smaller batches would not help; records then get a quarter of it on top.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from collections import deque
 from millpond.plan.settings import JobSettings
 
 FIRST = 50_000
-FIRST_WITH_LATENCY = (
-    1000  # nobody knows yet how slow functions are; a few batches, and it does not matter
-)
+# How slow functions are is not known yet; after a few batches, this first guess no longer matters.
+FIRST_WITH_LATENCY = 1000
 _GROWTH = 40.0
 _SHRINKAGE = 0.25
 _MEMORY_LIMIT = 0.8  # of what a slot may use
 _UNDER_PRESSURE = 0.75
-_TELLING = 0.25  # of the limit: a batch with fewer records says little about it
+_TELLING = 0.25  # of the limit: a batch with fewer records says little about the limit
 _REMEMBERED = 20
 _FADING = 0.8
-_LEAST_SPREAD = 0.05  # of sizes (variance / mean squared), to tell fixed cost from cost per record
+# The spread of sizes (variance / mean squared) that is needed to tell fixed cost from cost per record.
+_LEAST_SPREAD = 0.05
 _START_UP_MS = 10_000.0
 
 
 def sizer_of(settings: JobSettings) -> BatchSizer:
-    """For the settings of a plan. A record waits for the batch before its own, at most, and for its own: so
-    each may take half of the latency that is wanted."""
+    """Return the sizer for the settings of a plan. A record waits at most for the batch before its own and
+    for its own batch, so each may take half of the target latency."""
     latency_ms = settings.target_latency_ms
     if latency_ms is None:
         return BatchSizer(settings.max_batch_records, settings.target_batch_ms)
@@ -41,10 +41,12 @@ def sizer_of(settings: JobSettings) -> BatchSizer:
 
 
 class BatchSizer:
+    """Adjusts `limit`, the most records that a source may give to the next batch, after every batch."""
+
     def __init__(self, max_records: int, target_ms: float, first: int = FIRST) -> None:
         self._max_records = max_records
         self._target_ms = target_ms
-        self._fixed_ms: float | None = None  # None: not told apart from the cost of records yet
+        self._fixed_ms: float | None = None  # None: not known yet
         self._recent: deque[tuple[int, float]] = deque(maxlen=_REMEMBERED)  # (records, ms)
         self.limit = max(1, min(first, max_records))
 
@@ -56,9 +58,10 @@ class BatchSizer:
         memory_share: float = 0.0,
         is_first: bool = False,
     ) -> None:
-        """A batch with so many records took so long; `was_full`: more was waiting than it could take.
-        `memory_share`: what the fullest slot uses of the memory it may use. `is_first`: processes had to
-        start for it."""
+        """Learn from a batch of `records` records and adjust `limit`.
+
+        `was_full`: more records were waiting than the batch could take. `memory_share`: how much of its
+        memory limit the fullest slot uses. `is_first`: processes had to start for this batch."""
         limit = float(self.limit)
         if is_first:
             duration_ms -= _START_UP_MS
@@ -76,21 +79,21 @@ class BatchSizer:
         self.limit = max(1, min(rounded, self._max_records))
 
     def _factor(self, duration_ms: float) -> float:
-        """With so many times the records, a batch would have taken as long as it should."""
+        """Return by how much the number of records must be multiplied for a batch to take as long as it
+        should."""
         target_ms, fixed_ms = self._target_ms, self._fixed_ms
         if fixed_ms is None:
             fixed_ms = min(target_ms / 4, 0.75 * duration_ms)
         for_records_ms = max(duration_ms - fixed_ms, 0.1 * duration_ms, 0.01)
         factor = max(target_ms - fixed_ms, fixed_ms / 4) / for_records_ms
         if 0.5 < factor < 2.0:
-            factor = (
-                factor**0.5
-            )  # near the target most of the difference is chance: go half of the way
-        # So much is safe whatever the fixed cost is.
+            # Near the target, most of the difference is chance: go half of the way.
+            factor = factor**0.5
+        # This much is safe, whatever the fixed cost is.
         return max(factor, target_ms / duration_ms) if 0 < duration_ms < target_ms else factor
 
     def _learn(self) -> None:
-        """A line through the recent batches, newer ones counting more."""
+        """Fit a line through the recent batches, in which newer ones count more."""
         weights = [_FADING**age for age in range(len(self._recent))]
         weighted = [(w, n, ms) for w, (n, ms) in zip(weights, reversed(self._recent), strict=True)]
         total = sum(weights)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.driver.job_state import JobState, watermarks_of
 from millpond.driver.sources import Sources
@@ -15,7 +13,7 @@ from millpond.savepoint.job_state import Channels
 
 
 class Clocks:
-    """`channels`, `starts` and `generators` are as in EpochRecord."""
+    """The clocks of one attempt. `channels`, `starts` and `generators` are as in EpochRecord."""
 
     def __init__(self, plan: JobPlan) -> None:
         self._plan = plan
@@ -29,6 +27,7 @@ class Clocks:
         starts: dict[int, Start],
         generators: dict[Split, Generators],
     ) -> None:
+        """Set all clocks to what a batch has left behind. The arguments are kept, not copied."""
         self.channels, self.starts, self.generators = channels, starts, generators
 
     def set_to_initial(self, initial: JobState) -> None:
@@ -40,7 +39,7 @@ class Clocks:
         )
 
     def add_new_splits(self, sources: Sources) -> None:
-        """New splits hold every clock back until they have been read."""
+        """Add channels for splits that are new. They hold every clock back until they have been read."""
         for task in self._plan.source_tasks:
             count = sources.split_count(task.root)
             for origin in task.origins:
@@ -52,8 +51,9 @@ class Clocks:
                 known = {origin: list(self.channels[origin]) for origin in sorted(origins)}
                 self.starts[task.id] = self.starts[task.id]._replace(origins=known)
 
-    def advance(self, ends: list[SplitEnd], metrics: dict[str, Any]) -> None:
-        """Move the clocks to where the splits of a batch have come; note the watermarks in `metrics`."""
+    def advance(self, ends: list[SplitEnd], metrics: dict[str, object]) -> None:
+        """Move the clocks as far as the splits of a batch have come, and put the watermarks into
+        `metrics`."""
         for task, start in self.starts.items():
             plan = self._plan.tasks[task]
             self.starts[task] = advance(plan, start, ends)
@@ -64,10 +64,11 @@ class Clocks:
             channels[end.split] = (max(channels[end.split][0], end.watermark), end.active)
 
     def watermarks(self) -> dict[int, int | None]:
+        """Return the watermark of every task, source tasks included; None before there is one."""
         return watermarks_of(self._plan, self.starts, self.channels)
 
     def newest_time_ms(self) -> int | None:
-        """Return the event time of the newest record that was read; None if records have none."""
+        """Return the event time of the newest record that was read; None if records have no event time."""
         newest = [
             generator[3]
             for generators in self.generators.values()
@@ -77,5 +78,5 @@ class Clocks:
         return None if max(newest, default=MIN_TIMESTAMP) == MIN_TIMESTAMP else max(newest)
 
     def set_unions(self, task: int, unions: dict[int, bytes] | str) -> None:
-        """Keep the union lists of a task's subtasks, or the path of a file that has them."""
+        """Keep the union lists of a task's subtasks, by subtask, or the path of the file that holds them."""
         self.starts[task] = self.starts[task]._replace(unions=unions)

@@ -1,9 +1,9 @@
-"""The driver's part of a job: plans batches, keeps the clocks, delivers output. No Spark here.
+"""The driver's part of a job: plans batches, keeps the clocks, delivers output. It knows nothing of Spark.
 
 A batch is one epoch: `plan` decides what it reads and makes that durable; the executor runs it; `complete`
-takes its reports, shows its output and writes down what the next batch starts from. What two-phase sinks
-prepared becomes visible once the executor has committed the batch (`commit_output`). The phases in between
-are drawn in `attempt_phase.py`.
+takes its reports, shows its output and writes down what the next batch starts from. What two-phase sinks have
+prepared becomes visible once the executor has committed the batch (`commit_output`). `attempt_phase.py` draws
+the phases in between.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from millpond.driver.job_folder import JobFolder
 from millpond.driver.job_state import JobState
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planner import BatchPlanner
+from millpond.driver.reporting.checkpoint_history import CheckpointRecord
 from millpond.driver.reporting.job_record import JobRecord
 from millpond.driver.savepoint_requests import SavepointRequest
 from millpond.driver.savepoints import Savepoints
@@ -39,8 +40,8 @@ from millpond.savepoint.reader import SavepointReader
 
 
 class Coordinator:
-    """Drives one attempt at a job. `clock_ms` gives processing time; it is read once per batch and written
-    into its plan. `record` is that of the job, if other attempts have written to it already."""
+    """Drives one attempt at a job. `clock_ms` returns processing time; it is read once per batch and written
+    into the batch's plan. `record` is the job's record, if earlier attempts have written to it already."""
 
     def __init__(
         self,
@@ -75,8 +76,10 @@ class Coordinator:
         """Set once there is no further batch."""
         self._request: SavepointRequest | None = None  # of the batch that runs
         self._prepared: list[Prepared] = []
-        self._has_savepoint = False  # the newest complete batch; its output must not be held back
-        self._has_recovered = False  # what attempts before this one have left behind
+        self._has_savepoint = (
+            False  # of the newest complete batch: its output must not be held back
+        )
+        self._has_recovered = False  # whether the output of earlier attempts has been recovered
         self._initial = JobState.initial(plan)
         self._reset()
 
@@ -84,6 +87,7 @@ class Coordinator:
 
     @property
     def phase(self) -> AttemptPhase:
+        """Where the attempt is in its life."""
         return self._phase
 
     @property
@@ -98,12 +102,12 @@ class Coordinator:
 
     @property
     def is_last_batch(self) -> bool:
-        """True if nothing can come after the batch that is planned."""
+        """Whether nothing can come after the batch that is planned."""
         drains = self._request is not None and self._request.drain
         return drains or self._sources.are_over(self.planner.ended)
 
     def cancel(self) -> None:
-        """End the attempt: a wait for work raises JobCancelledError. Any thread may call it."""
+        """End the attempt: a wait for work raises JobCancelledError. Any thread may call this."""
         self.planner.cancel()
 
     # --- start and end ---------------------------------------------------------------------------
@@ -129,9 +133,10 @@ class Coordinator:
         self._enter(AttemptPhase.COMPLETE)
 
     def _begin_with_savepoint(self) -> None:
-        """Take what is before the first batch from a savepoint, if the job is to start from one."""
+        """Take the state before the first batch from a savepoint, if the job is to start from one."""
         savepoint = self._plan.start.savepoint
-        if savepoint is None or self._log.is_first_batch_over():  # then it may be gone
+        # Once the first batch is over, the savepoint is not needed any more, and may be gone.
+        if savepoint is None or self._log.is_first_batch_over():
             return
         self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
         self.planner.time_ms = self._initial.time_ms
@@ -140,15 +145,16 @@ class Coordinator:
         self._reset()
 
     def _reset(self) -> None:
-        """Set clocks, metrics and output to before the first batch."""
+        """Set clocks, metrics and output to where they are before the first batch."""
         self._clocks.set_to_initial(self._initial)
-        # What starts from a savepoint has a first batch at once: timers may be due, all may have ended.
+        # A job that starts from a savepoint runs a batch at once: timers may be due, all input may have
+        # ended.
         self.planner.wakeup_ms = None if self._plan.start.savepoint is None else 0
         self.metrics.clear()
         self._prepared = []
 
     def _go_back_to(self, record: EpochRecord | None) -> None:
-        """Set everything to what a batch has left behind; None: to before the first batch."""
+        """Set everything to what a batch has left behind. None means: to before the first batch."""
         self._reset()
         if record is None:
             self.checkpoints.back_to(-1, {})
@@ -164,7 +170,8 @@ class Coordinator:
         self.end = JobEnd.FINISHED if record.finished else None
 
     def close(self) -> None:
-        """End savepoints, sinks and sources; log what they raise: how the job ended must stay visible."""
+        """End savepoints, sinks and sources. What sinks and sources raise is logged only, so that it does not
+        hide how the job ended."""
         self._enter(AttemptPhase.CLOSED)
         self.savepoints.close(self._request)
         self._output.close()
@@ -178,11 +185,12 @@ class Coordinator:
     # --- planning --------------------------------------------------------------------------------
 
     def plan(self, epoch: int) -> list[LanePlan] | None:
-        """Wait for something to do and plan it. Return None if the batch was planned before a crash."""
+        """Wait until there is something to do, and plan it. Return None if the batch was planned before a
+        crash and its lanes are in the job folder."""
         newest = self._log.newest
         if epoch not in (newest, newest + 1):
             raise IncompatibleCheckpointError(
-                f"Spark wants to run batch {epoch}, but the newest batch this job knows of is {newest}. "
+                f"Spark wants to run batch {epoch}, but the newest batch that this job knows of is {newest}. "
                 "The job folder was changed; start afresh in another one."
             )
         planned = self._log.planned(epoch, self._plan.settings.lanes)
@@ -199,7 +207,7 @@ class Coordinator:
         return lanes
 
     def _lose_newest_batch(self) -> None:
-        """It ran, but was not committed: it runs again, from what was before it."""
+        """Go back to before the newest batch: it ran, but was not committed, so it runs again."""
         before = self._log.newest - 1
         self._go_back_to(self._log.read(before))
         self.queries.committed(before)
@@ -243,11 +251,34 @@ class Coordinator:
     # --- completing ------------------------------------------------------------------------------
 
     def complete(self, epoch: int, rows: list[Row]) -> None:
-        """Take in the reports of a batch that ran, show its output, and make the epoch durable.
+        """Take the reports of a batch that ran, show its output, and make the epoch durable.
 
-        Steps: 1. take in what tasks and sinks report, 2. advance all clocks, 3. print and collect, 4. write
-        the epoch. Two-phase sinks commit later (`commit_output`)."""
+        Steps: 1. take what tasks and sinks report and advance all clocks, 2. print and collect, 3. write the
+        epoch. Two-phase sinks commit later (`commit_output`)."""
         report = BatchReport.of(rows)
+        self._take(epoch, report)
+        self._output.show(epoch, rows)
+        records = self._statistics.batch_completes(
+            report.works, self._clocks.watermarks(), self.checkpoints.state_bytes()
+        )
+        finished = self.is_last_batch
+        self.end = JobEnd.FINISHED if finished else None
+        self._log.newest = epoch
+        self.queries.learn()
+        self.planner.completed_ms = self._clock_ms()
+        checkpoint = self.checkpoints.complete(
+            epoch,
+            self.planned_time_ms,
+            self.planner.completed_ms,
+            self._request is not None,
+            records,
+        )
+        self._end_if_asked(epoch, report)
+        self._log.write(epoch, self._epoch_record(report, finished, checkpoint))
+        self._enter(AttemptPhase.COMPLETE)
+
+    def _take(self, epoch: int, report: BatchReport) -> None:
+        """Bring everything that tasks report about up to date, and advance all clocks."""
         self._clocks.generators.update(report.generators)
         for metrics in report.metrics:
             combine(self.metrics, metrics)
@@ -261,45 +292,29 @@ class Coordinator:
             self._clocks.set_unions(task, self._log.add_unions(epoch, task, start, changed))
         self.planner.wakeup_ms = report.wakeup_ms
         self._prepared = report.prepared
-        self._output.show(epoch, rows)
-        records = self._statistics.batch_completes(
-            report.works, self._clocks.watermarks(), checkpoint.state_bytes()
+
+    def _epoch_record(
+        self, report: BatchReport, finished: bool, checkpoint: CheckpointRecord
+    ) -> EpochRecord:
+        return EpochRecord(
+            self._clocks.generators,
+            self._clocks.channels,
+            self._clocks.starts,
+            self.planner.wakeup_ms,
+            self.metrics,
+            report.prepared,
+            finished,
+            checkpoint,
+            self.checkpoints.log_bytes,
+            report.parts,
+            self._statistics.totals(),
+            self._types.state_types(),
+            self._types.key_types(),
         )
-        finished = self.is_last_batch
-        self.end = JobEnd.FINISHED if finished else None
-        self._log.newest = epoch
-        self.queries.learn()
-        self.planner.completed_ms = self._clock_ms()
-        completed = self.checkpoints.complete(
-            epoch,
-            self.planned_time_ms,
-            self.planner.completed_ms,
-            self._request is not None,
-            records,
-        )
-        self._end_if_asked(epoch, report)
-        self._log.write(
-            epoch,
-            EpochRecord(
-                self._clocks.generators,
-                self._clocks.channels,
-                self._clocks.starts,
-                self.planner.wakeup_ms,
-                self.metrics,
-                report.prepared,
-                finished,
-                completed,
-                self.checkpoints.log_bytes,
-                report.parts,
-                self._statistics.totals(),
-                self._types.state_types(),
-                self._types.key_types(),
-            ),
-        )
-        self._enter(AttemptPhase.COMPLETE)
 
     def _end_if_asked(self, epoch: int, report: BatchReport) -> None:
-        """Hand the parts of a savepoint on, and stop if the job ends with it, or at the end of the input."""
+        """Hand on the parts of a savepoint. Set `end` if the job stops with it, or at the end of the
+        input."""
         stops = self.planner.stops and self._plan.settings.stop_at_end
         if self._request is not None:
             request, self._request = self._request, None
@@ -310,7 +325,7 @@ class Coordinator:
             self.end = JobEnd.STOPPED
 
     def commit_output(self) -> None:
-        """Make the output of the newest complete batch visible. That batch counts by now; doing it again
+        """Make the output of the newest complete batch visible. That batch must count by now. Doing it again
         changes nothing."""
         epoch = self._log.newest
         self.queries.committed(epoch)
@@ -327,7 +342,7 @@ class Coordinator:
         self._enter(AttemptPhase.BETWEEN)
 
     def _recover_output(self, epoch: int) -> None:
-        """Undo, once, what attempts before this one have left behind after `epoch`."""
+        """Have sinks undo what earlier attempts prepared after `epoch`. This is done once per attempt."""
         if not self._has_recovered:
             self._output.recover(epoch)
             self._has_recovered = True
@@ -336,7 +351,7 @@ class Coordinator:
         return self._output.tick(self._log.newest, now_ms)
 
     def _job_state(self) -> JobState:
-        """Return what the driver knows of the job, as it is between two batches."""
+        """Return what the driver knows about the job between two batches."""
         return JobState(
             self._sources.positions(),
             dict(self.planner.ended),

@@ -1,8 +1,8 @@
-"""A job's folder: everything durable about it.
+"""The job folder: everything durable about a job.
 
     job.blob            what the job is: name, operators, parallelism (written once)
     lock                held by the driver that runs the job
-    run                 "<generation> running" while a run of the job is going on, else "... ended"
+    run                 "<generation> running" during a run of the job, otherwise "<generation> ended"
     plans/N-L.lane      what lane L of batch N reads; written before batch N runs
     plans/N.plan        positions of the sources after batch N; written after its lanes
     epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
@@ -11,11 +11,11 @@
     requests/           savepoints that other processes ask for (savepoint_requests.py)
     spark/              Spark's own checkpoint of the query (offsets, commits, state)
 
-Every file is written aside, synced and renamed; blobs are as in `core/codec.py`. A batch is planned once: if
-its plan is there, a restart runs exactly that plan again.
+Every file is written under a temporary name, synced and renamed; `core/codec.py` describes the blobs. A batch
+is planned once: if its plan is there, a restart runs exactly that plan again.
 
-What a crash can leave: with E the newest epoch, a plan of E + 1 or none, and lanes of it without the plan. A
-plan of E, and every lane of a plan, are always there; a folder without them is refused (`incomplete`).
+If E is the newest epoch, a crash can leave a plan of E + 1, or lanes of E + 1 without a plan. The plan of E,
+and every lane of a plan, are always there; a folder without them is refused (`incomplete`).
 """
 
 from __future__ import annotations
@@ -43,25 +43,31 @@ from millpond.errors import (
 )
 from millpond.plan.identity import JobIdentity
 
-_LEAST_KEPT = 2  # the newest may have to be run again, from the one before it
+_LEAST_KEPT = 2  # the newest batch may have to run again, from what the one before it left behind
 
 
 def folder_name(job_name: str) -> str:
-    """The job's name as a folder name."""
+    """Return the name of the folder for a job of this name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", job_name).strip("-.") or "job"
 
 
 class JobFolder:
+    """The folder of one job, and the lock on it. The layout is at the top of this file.
+
+    Used by the driver. A file that a reader must find and that is missing raises IncompatibleCheckpointError;
+    one that is damaged raises CorruptDataError."""
+
     def __init__(self, path: Path, temporary: bool) -> None:
         self.path = path
         self.temporary = temporary
         self.kept_batches = 10
-        self.generation = 0  # of the run that is going on
+        self.generation = 0  # of the current run
         self._lock: int | None = None
 
     @staticmethod
     def open(checkpoint_dir: str | None, job_name: str) -> JobFolder:
-        """The folder of a job below `checkpoint_dir`, or a temporary one if there is none."""
+        """Create and lock the folder of a job below `checkpoint_dir`, or a temporary one if that is None.
+        Raises CheckpointInUseError if another process holds the lock."""
         if checkpoint_dir is None:
             path = Path(tempfile.mkdtemp(prefix="millpond-"))
             folder = JobFolder(path, temporary=True)
@@ -86,9 +92,9 @@ class JobFolder:
         self._lock = lock
 
     def check_identity(self, identity: JobIdentity) -> JobIdentity:
-        """Write what the job is, or compare it with what is there; return what is there.
+        """Write down what the job is, or compare it with what the folder holds; return what the folder holds.
 
-        The id of the job, and the savepoint that it once started from, are taken over from the folder."""
+        The id of the job and the savepoint from which it once started are taken from the folder."""
         path = self.path / "job.blob"
         blob = _read(path)
         if blob is None:
@@ -101,19 +107,19 @@ class JobFolder:
         if difference is not None:
             name, before, now = difference
             raise IncompatibleCheckpointError(
-                f"The job folder {self.path} was written by another program: its {name} was {before}, here "
-                f"it is {now}. Run the program that wrote it, or use another job name or folder to start "
-                "afresh."
+                f"The job folder {self.path} was written by another program: its {name} was {before}, but "
+                f"here it is {now}. Run the program that wrote it, or use another job name or folder to "
+                "start afresh."
             )
         return self._with_savepoint(stored, identity.savepoint)
 
     def _with_savepoint(self, stored: JobIdentity, savepoint: str | None) -> JobIdentity:
-        """Note the savepoint that the job starts from, if it has not begun yet."""
+        """Write down the savepoint from which the job starts. Raises SavepointError if the job has begun."""
         if savepoint is None or savepoint == stored.savepoint:
             return stored
         if self.planned_epochs() or self.last_epoch() >= 0:
             raise SavepointError(
-                f"The job folder {self.path} has a job that is under way already, so it cannot start from "
+                f"The job in the job folder {self.path} has begun already, so it cannot start from "
                 f"the savepoint {savepoint}. Leave the savepoint out to go on with that job, or use "
                 "another job name or folder."
             )
@@ -122,7 +128,8 @@ class JobFolder:
         return stored
 
     def incomplete(self, lacking: str, use: str) -> IncompatibleCheckpointError:
-        """Return the error for a file that no crash can have taken. `use` says what the file is for."""
+        """Return the error for a file that is missing although no crash can have removed it. `use` says what
+        the file is for."""
         return IncompatibleCheckpointError(
             f"The job folder {self.path} lacks {lacking}, {use}. Somebody has removed it: restore the whole "
             "folder from a copy, or start the job in another folder, from a savepoint if there is one."
@@ -130,10 +137,12 @@ class JobFolder:
 
     @property
     def run_file(self) -> Path:
+        """The file with the generation of the newest run and whether it is going on. Slots watch it."""
         return self.path / "run"
 
     def start_run(self) -> int:
-        """Begin the next run of the job, and return its generation: higher than that of any run before."""
+        """Begin the next run of the job. Return its generation, which is higher than that of any earlier
+        run."""
         generation = self._last_generation() + 1
         _write(self.run_file, f"{generation} running".encode())
         self.generation = generation
@@ -141,13 +150,13 @@ class JobFolder:
 
     def end_run(self) -> None:
         """Tell the slots, wherever they are, that they are no longer needed."""
-        with contextlib.suppress(CorruptDataError):  # start_run has said so
+        with contextlib.suppress(CorruptDataError):  # start_run has raised it already
             generation = self._last_generation()
             if generation > 0:
                 _write(self.run_file, f"{generation} ended".encode())
 
     def _last_generation(self) -> int:
-        """0 if there was no run yet."""
+        """Return the generation of the newest run; 0 if there was none yet."""
         try:
             text = self.run_file.read_text()
         except FileNotFoundError:
@@ -156,24 +165,27 @@ class JobFolder:
         if found is None:
             raise CorruptDataError(
                 f"{self.run_file}: '{text[:40]}' is not the number of a run and its state. If no process of "
-                "the job runs any more, remove the file."
+                "the job is running any more, remove the file."
             )
         return int(found.group(1))
 
     @property
     def spark_checkpoint(self) -> Path:
+        """Where Spark keeps its own checkpoint of the query."""
         return self.path / "spark"
 
     def lane_path(self, epoch: int, lane: int) -> Path:
+        """Return where the plan of a lane is, for the worker that reads it."""
         return self.path / "plans" / f"{epoch}-{lane}.lane"
 
     def write_plan(self, epoch: int, lanes: list[LanePlan], plan: BatchPlan) -> None:
-        """Make a batch durable, the lanes first: where there is a plan, there are its lanes."""
+        """Make a batch durable. The lanes are written first: where there is a plan, there are its lanes."""
         for lane in lanes:
             _write(self.lane_path(epoch, lane.lane), lane.encode())
         _write(self._plan_path(epoch), plan.encode())
 
     def read_plan(self, epoch: int) -> BatchPlan | None:
+        """Return the plan of a batch; None if the batch was not planned, or was dropped."""
         path = self._plan_path(epoch)
         blob = _read(path)
         return None if blob is None else BatchPlan.decode(blob, str(path))
@@ -182,24 +194,26 @@ class JobFolder:
         return self.path / "plans" / f"{epoch}.plan"
 
     def check_lanes(self, epoch: int, lanes: int) -> None:
-        """Raise if a lane of a planned batch is not there."""
+        """Raise IncompatibleCheckpointError if a lane of a planned batch is missing."""
         for lane in range(lanes):
             path = self.lane_path(epoch, lane)
             if not path.exists():
                 raise self.incomplete(f"plans/{path.name}", f"which says what batch {epoch} reads")
 
     def planned_epochs(self) -> list[int]:
-        """Batches whose plans are still there."""
+        """Return the batches whose plans are still there, the oldest first."""
         return sorted(int(path.stem) for path in (self.path / "plans").glob("*.plan"))
 
     def is_first_batch_over(self) -> bool:
-        """True if batch 0 can never run again: Spark has committed it before another one is planned."""
+        """Return whether batch 0 can never run again: Spark commits it before another batch is planned."""
         return max([*self.planned_epochs(), self.last_epoch()]) > 0
 
     def write_epoch(self, epoch: int, record: EpochRecord) -> None:
+        """Make durable what a batch has left behind."""
         _write(self._epoch_path(epoch), record.encode())
 
     def read_epoch(self, epoch: int) -> EpochRecord | None:
+        """Return what a batch has left behind; None if it has not completed, or was dropped."""
         path = self._epoch_path(epoch)
         blob = _read(path)
         return None if blob is None else EpochRecord.decode(blob, str(path))
@@ -208,11 +222,11 @@ class JobFolder:
         return self.path / "epochs" / f"{epoch}.epoch"
 
     def last_epoch(self) -> int:
-        """The newest batch that left something behind; -1 if none."""
+        """Return the newest batch that has left an epoch behind; -1 if there is none."""
         return max((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=-1)
 
     def drop_batches_before(self, epoch: int) -> None:
-        """Forget batches that can never run again."""
+        """Delete plans and epochs of batches that can never run again, except for the newest few."""
         limit = epoch - max(self.kept_batches, _LEAST_KEPT)
         for path in [*(self.path / "plans").iterdir(), *(self.path / "epochs").iterdir()]:
             number = re.match(r"\d+", path.name)
@@ -220,17 +234,18 @@ class JobFolder:
                 path.unlink(missing_ok=True)
 
     def write_unions(self, epoch: int, task: int, unions: dict[int, bytes]) -> str:
-        """Union lists of a task's subtasks; returns the path."""
+        """Write the union lists of a task's subtasks, by subtask, to a file. Return its path."""
         (self.path / "unions").mkdir(exist_ok=True, mode=0o700)
         path = self.path / "unions" / f"{task}-{epoch}"
         _write(path, codec.encode(BlobKind.UNIONS, unions))
         return str(path)
 
     def unions_path(self, path: str) -> str:
-        """Where a file of union lists is now: the folder may have been moved."""
+        """Return where a file of union lists is now, for the folder may have been moved."""
         return str(self.path / "unions" / Path(path).name)
 
     def read_unions(self, path: str) -> dict[int, bytes]:
+        """Return the union lists in a file, by subtask."""
         blob = _read(Path(path))
         if blob is None:
             raise self.incomplete(f"unions/{Path(path).name}", "the union lists of a task")
@@ -238,7 +253,7 @@ class JobFolder:
         return unions
 
     def drop_unions(self) -> None:
-        """Forget those that no batch which may run again needs: there are newer ones from before it."""
+        """Delete union lists that no batch that may run again needs, because newer ones precede it."""
         oldest = min((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=0)
         files = [tuple(map(int, p.name.split("-"))) for p in (self.path / "unions").glob("[0-9]*")]
         for task, epoch in files:
@@ -246,6 +261,7 @@ class JobFolder:
                 (self.path / "unions" / f"{task}-{epoch}").unlink(missing_ok=True)
 
     def close(self, delete: bool) -> None:
+        """End the run and free the lock. `delete` removes the folder as well."""
         self.end_run()
         if delete:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -255,6 +271,7 @@ class JobFolder:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """Write to a temporary file, sync it and rename it, so that readers see the old or the new content."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -264,13 +281,13 @@ def _write(path: Path, data: bytes) -> None:
     os.replace(aside, path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the rename, too, must survive a power failure
+        os.fsync(folder)  # the rename must survive a power failure, too
     finally:
         os.close(folder)
 
 
 def _read(path: Path) -> bytes | None:
-    """None if there is no such file."""
+    """Return the content of a file; None if there is no such file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -278,5 +295,5 @@ def _read(path: Path) -> bytes | None:
 
 
 def is_locked(checkpoint_dir: Path, job_name: str) -> bool:
-    """True if a job of this name runs in the folder."""
+    """Return whether a job of this name is running in its folder below `checkpoint_dir`."""
     return is_held(checkpoint_dir / folder_name(job_name) / "lock")

@@ -1,10 +1,10 @@
-"""What the driver knows about a job between two batches: by operator id while it runs, by uid at rest."""
+"""What the driver knows about a job between two batches: by operator id while the job runs, by uid in a
+savepoint."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.engine.exchange.controls import Start
@@ -16,9 +16,9 @@ from millpond.savepoint.job_state import Channels, SavedJobState, SourceState, T
 
 @dataclass
 class JobState:
-    """Fields mean what they mean in BatchPlan and EpochRecord."""
+    """The state of the driver between two batches. Its fields are those of BatchPlan and EpochRecord."""
 
-    positions: dict[int, Any] = field(default_factory=dict)
+    positions: dict[int, object] = field(default_factory=dict)
     ended: dict[int, list[bool]] = field(default_factory=dict)
     generators: dict[Split, Generators] = field(default_factory=dict)
     channels: dict[int, Channels] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class JobState:
 
     @staticmethod
     def initial(plan: JobPlan) -> JobState:
-        """As before the first batch."""
+        """Return the state before the first batch."""
         return JobState(
             channels={
                 origin: [(MIN_TIMESTAMP, True)] * (splits or 0)
@@ -41,7 +41,7 @@ class JobState:
         )
 
     def by_uid(self, plan: JobPlan) -> SavedJobState:
-        """Return the state as a savepoint has it."""
+        """Return the state in the form in which a savepoint has it."""
         uid = {operator.id: operator.uid for operator in plan.operators.values()}
         sources = {
             source: SourceState(position, self.ended.get(source, []), {})
@@ -93,7 +93,10 @@ class JobState:
 def watermarks_of(
     plan: JobPlan, starts: Mapping[int, Start], channels: Mapping[int, Channels]
 ) -> dict[int, int | None]:
-    """Of each task: its clock; of a head: how far the slowest active split of its assigner has come."""
+    """Return the watermark of each task; None before there is one.
+
+    The watermark of a task is its clock. That of a source task is how far the slowest active split of its
+    watermark origin has come."""
     found = {task: start.clock for task, start in starts.items()}
     for head in plan.source_tasks:
         found[head.id] = max(_slowest(channels[origin]) for origin in head.origins)
@@ -106,7 +109,7 @@ def _slowest(channels: Channels) -> int:
 
 
 def _fitted(channels: Channels, count: int) -> Channels:
-    """Channels of as many splits as the plan fixes; 0: the source decides."""
+    """Return channels for as many splits as the plan fixes; 0 means that the source decides."""
     if count in (0, len(channels)):
         return list(channels)
     slowest = min((watermark for watermark, _ in channels), default=MIN_TIMESTAMP)

@@ -1,4 +1,4 @@
-"""Delivers what a batch produced: prints, collects, commits."""
+"""Delivers the output of batches: prints, collects, commits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from millpond.common.serialization import record_to_text
 from millpond.core import codec, fault_points
@@ -21,11 +21,13 @@ from millpond.errors import MillpondError
 from millpond.plan.physical import JobPlan, SinkPlan
 
 _log = logging.getLogger(__name__)
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
 class OutputDelivery:
-    """Outlives the attempts at a job: an epoch that runs again in the same process is not shown
-    again. `collect` receives the values of collecting sinks, batch by batch."""
+    """Delivers the output of a job. It outlives attempts, so that an epoch that runs again in the same
+    process is not shown again. `collect` receives the values of collecting sinks, batch by batch."""
 
     def __init__(self, plan: JobPlan, collect: Callable[[list[Any]], None] | None = None) -> None:
         self._plan = plan
@@ -33,11 +35,11 @@ class OutputDelivery:
         self._shown_epoch = -1
 
     def begin_attempt(self, plan: JobPlan) -> None:
-        """Go on with the plan of another attempt."""
+        """Use the plan of another attempt from now on."""
         self._plan = plan
 
     def show(self, epoch: int, rows: list[Row]) -> None:
-        """Print and collect."""
+        """Print and collect what a batch gave to such sinks, unless this epoch was shown already."""
         if epoch <= self._shown_epoch:
             return
         self._shown_epoch = epoch
@@ -54,7 +56,7 @@ class OutputDelivery:
                 self._collect([value for _, value in _values(own)])
 
     def commit(self, epoch: int, prepared: list[Prepared]) -> None:
-        """Commit what two-phase sinks prepared."""
+        """Commit what two-phase sinks have prepared in a batch that counts."""
         for sink in self._plan.sinks.values():
             messages = [own.message for own in prepared if own.sink == sink.id]
             if sink.kind is SinkKind.TWO_PHASE and messages:
@@ -64,12 +66,14 @@ class OutputDelivery:
                 fault_points.reach("driver after output")
 
     def recover(self, epoch: int) -> None:
-        """Before the first batch of an attempt: what epochs after `epoch` prepared never counts."""
+        """Tell two-phase sinks that whatever was prepared after `epoch` never counts. This is called before
+        the first batch of an attempt."""
         for sink, newest in self._two_phase(epoch):
             _call(sink, sink.function.recover, "recovering", newest)
 
     def tick(self, epoch: int, now_ms: int) -> int | None:
-        """What sinks do by time. Returns in how many milliseconds one of them has something to do."""
+        """Let two-phase sinks act on time. Return in how many milliseconds one of them has something to do;
+        None if none has."""
         waits: list[int] = []
         for sink, own in self._two_phase(epoch):
             wait_ms = _call(sink, sink.function.tick, "looking at the time", own, now_ms)
@@ -78,7 +82,7 @@ class OutputDelivery:
         return min(waits, default=None)
 
     def finish(self, epoch: int) -> None:
-        """The job ends with this epoch, or may go on elsewhere."""
+        """Tell two-phase sinks that the job ends with this epoch, or may go on elsewhere from it."""
         for sink, own in self._two_phase(epoch):
             _call(sink, sink.function.finish, "finishing", own)
 
@@ -88,7 +92,8 @@ class OutputDelivery:
                 yield sink, Epoch(epoch, self._plan.start.job_id, sink.uid)
 
     def close(self) -> None:
-        """At the end of an attempt. What goes wrong now changes nothing."""
+        """Close two-phase sinks at the end of an attempt. What they raise is logged only: it changes nothing
+        now."""
         for sink in self._plan.sinks.values():
             if sink.kind is SinkKind.TWO_PHASE:
                 try:
@@ -98,7 +103,7 @@ class OutputDelivery:
 
     @staticmethod
     def _print(sink: SinkPlan, frames: list[tuple[int, Frame]]) -> None:
-        """The number before a line is that of the sink's subtask, from 1."""
+        """Print a line per record. The number before it is that of the sink's subtask, counted from 1."""
         lines = []
         for subtask, value in _values(frames):
             prefix = sink.identifier or ""
@@ -110,9 +115,16 @@ class OutputDelivery:
             sys.stdout.flush()
 
 
-def _call(sink: SinkPlan, method: Callable[..., Any], action: str, *arguments: Any) -> Any:
+def _call(
+    sink: SinkPlan,
+    method: Callable[_Arguments, _Result],
+    action: str,
+    *arguments: _Arguments.args,
+    **named: _Arguments.kwargs,
+) -> _Result:
+    """Call a method of a user's sink. What it raises becomes a UserFunctionError that names the sink."""
     try:
-        return method(*arguments)
+        return method(*arguments, **named)
     except MillpondError:
         raise
     except Exception as problem:
@@ -120,7 +132,7 @@ def _call(sink: SinkPlan, method: Callable[..., Any], action: str, *arguments: A
 
 
 def _values(frames: list[tuple[int, Frame]]) -> Iterator[tuple[int, Any]]:
-    """(subtask, value) of all records, in the order of their places."""
+    """Return (subtask, value) of all records, in the order of their places."""
     subtasks = {id(frame): subtask for subtask, frame in frames}
     bundle = merge([frame for _, frame in frames], lambda frame: subtasks[id(frame)])
     if bundle is None:

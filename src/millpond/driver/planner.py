@@ -20,7 +20,8 @@ _IDLE_POLL_S = 0.5
 
 
 class BatchPlanner:
-    """`clock_ms` gives processing time. `wake` ends a wait for work early; any thread may set it."""
+    """Plans the batches of one attempt. `clock_ms` returns processing time. `wake` ends a wait for work
+    early; any thread may set it."""
 
     def __init__(
         self,
@@ -46,15 +47,16 @@ class BatchPlanner:
         self.completed_ms = 0
         """When the newest complete batch was complete."""
         self.wakeup_ms: int | None = None
-        """When a batch is due although no record may come."""
+        """When a batch is due although no record has arrived."""
         self.ended: Ended = {}
         """Which splits had ended when the newest batch was planned."""
         self.stops = False
-        """Whether the job stops after the batch that is planned, because all there is has been read."""
+        """Whether the job stops after the batch that is planned, because it has read all there is."""
         self.output_due_ms: int | None = None
-        """In how many milliseconds a sink has something to do."""
+        """In how many milliseconds a sink has something to do; None if none has."""
 
     def cancel(self) -> None:
+        """Make `await_work` raise JobCancelledError, at once if it is waiting. Any thread may call this."""
         self._cancelled.set()
         self._wake.set()
 
@@ -72,9 +74,9 @@ class BatchPlanner:
         queries: QueryableDesk,
         tick: Callable[[int], int | None],
     ) -> Reads:
-        """Block until a source has something, a timer is due, everything has ended, or somebody asks for a
-        batch; return what the batch reads. Raises JobCancelledError once the job is cancelled. `tick` lets
-        sinks act on time meanwhile; it returns in how many milliseconds to call it again."""
+        """Block until a source has something to read, a timer is due, a split has ended, or somebody asks for
+        a batch. Return what the batch reads. Raises JobCancelledError once the job is cancelled. Meanwhile,
+        `tick` lets sinks act on time; it returns in how many milliseconds it must be called again."""
         while True:
             self._wake.clear()
             if self._cancelled.is_set():
@@ -94,7 +96,7 @@ class BatchPlanner:
             self._wake.wait(self._wait_s(now_ms, pause_ms, queries.has_states))
 
     def _pause_ms(self, now_ms: int) -> int:
-        """How long the settings want the job to rest before the next batch."""
+        """Return how long the settings want the job to pause before the next batch."""
         settings = self._plan.settings
         return max(
             settings.trigger_interval_ms - abs(now_ms - self.time_ms),
@@ -137,7 +139,7 @@ class BatchPlanner:
     def lanes(
         self, epoch: int, reads: Reads, request: SavepointRequest | None, is_last: bool
     ) -> list[LanePlan]:
-        """Deal out the splits of all sources to the lanes of a batch."""
+        """Return the lanes of a batch, with the splits of all sources dealt out to them in turn."""
         settings = self._plan.settings
         staging = None if request is None else str(request.staging)
         goes_to_newest = self.stops and settings.advance_at_end

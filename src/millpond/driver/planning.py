@@ -1,4 +1,4 @@
-"""From a program to the plan of a job: everything that is wrong with the program is found here."""
+"""Turns a program into the plan of a job. Everything that is wrong with the program is found here."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def plan_job(
     job_name: str | None,
     default_parallelism: int = 1,
 ) -> JobPlan:
-    """Validate a program and lay it out. `default_parallelism` counts where the program sets none."""
+    """Validate a program and return its plan. `default_parallelism` applies if the program sets none. Raises
+    ProgramError if the program is invalid, SavepointError if the savepoint it starts from does not fit."""
     parallelism = config.get_parallelism() or default_parallelism
     maximum = config.get_max_parallelism()
     max_parallelism = maximum if maximum > 0 else None
@@ -80,7 +81,9 @@ def _job_id(configuration: Configuration) -> JobID:
 def _is_batch(graph: StreamGraph, configuration: Configuration) -> bool:
     mode = str(options.RUNTIME_MODE.read(configuration)).upper()
     if mode not in ("STREAMING", "BATCH", "AUTOMATIC"):
-        raise ProgramError(f"{options.RUNTIME_MODE.key} must be STREAMING or BATCH, not '{mode}'.")
+        raise ProgramError(
+            f"{options.RUNTIME_MODE.key} must be STREAMING, BATCH or AUTOMATIC, not '{mode}'."
+        )
     sources = [n.function for n in graph.nodes.values() if n.kind is OperatorKind.SOURCE]
     if mode == "AUTOMATIC":
         return all(source.bounded for source in sources)

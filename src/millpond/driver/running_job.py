@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from millpond.common.execution_config import ExecutionConfig
 from millpond.common.job import (
@@ -18,11 +18,9 @@ from millpond.common.job import (
     JobStatus,
 )
 from millpond.core.key_groups import default_max_parallelism
-from millpond.driver.reporting.checkpoint_history import CheckpointHistory
+from millpond.driver.executor import Executor, ExecutorFactory
 from millpond.driver.reporting.job_life import JobLife
-from millpond.driver.reporting.job_record import JobRecord
 from millpond.driver.reporting.report import JobFacts, build_report
-from millpond.driver.savepoints import Savepoints
 from millpond.errors import (
     CheckpointError,
     CheckpointTimeoutError,
@@ -32,48 +30,13 @@ from millpond.errors import (
 )
 from millpond.plan.physical import JobPlan
 
-# Called with every job of this process, before it starts.
+# They are called with every job of this process before it starts.
 listeners: list[Callable[[RunningJob], None]] = []
 
 
 def now_ms() -> int:
+    """Return the time of day, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
-
-
-class Executor(Protocol):
-    """Runs one attempt at a job."""
-
-    def run(self) -> None: ...
-
-    def cancel(self) -> None: ...
-
-    def metrics(self) -> dict[str, Any]: ...
-
-    def savepoints(self) -> Savepoints: ...
-
-    def checkpoints(self) -> CheckpointHistory: ...
-
-
-class ExecutorFactory(Protocol):
-    """Makes the attempts at one job and keeps what outlives them."""
-
-    @property
-    def plan(self) -> JobPlan:
-        """The plan of the newest attempt. A job that goes on in its folder has the id it has there."""
-
-    @property
-    def record(self) -> JobRecord: ...
-
-    def job_folder(self) -> str | None:
-        """Where the job's durable state is; None if it has none, or not yet."""
-
-    def workers(self) -> list[dict[str, Any]]:
-        """The `executors` of the job report. May be asked often, and by any thread."""
-
-    def attempt(self, number: int) -> Executor: ...
-
-    def close(self, status: JobStatus) -> None:
-        """The job has ended in this way; nothing of it will be tried again."""
 
 
 class RunningJob(JobClient):
@@ -101,13 +64,16 @@ class RunningJob(JobClient):
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
         self._executor: Executor | None = None
-        self._begun = threading.Event()  # the first attempt, or the job has ended without one
+        self._begun = (
+            threading.Event()
+        )  # set once there is an attempt, or the job ended without one
         self._result: Future[JobExecutionResult] = Future()
         self._metrics: dict[str, Any] = {}
         self._started_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"job-{plan.name}", daemon=True)
 
     def start(self) -> RunningJob:
+        """Start the thread that runs the job, and return the job."""
         self._thread.start()
         return self
 
@@ -178,7 +144,7 @@ class RunningJob(JobClient):
             )
 
     def _set_status(self, status: JobStatus) -> bool:
-        """False if a cancelled job would start anew."""
+        """Change the status. Return False, and change nothing, if a cancelled job would go on with it."""
         with self._lock:
             if status is self._life.status:
                 return True
@@ -190,7 +156,7 @@ class RunningJob(JobClient):
             return True
 
     def get_job_id(self) -> JobID:
-        """A job that goes on in its folder keeps the id it had, once it runs."""
+        """Return the job's id. A job that goes on in its job folder has its earlier id as soon as it runs."""
         return JobID(self._executors.plan.start.job_id)
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
@@ -239,7 +205,7 @@ class RunningJob(JobClient):
         return CompletableFuture(self._result)
 
     def report(self) -> dict[str, Any]:
-        """The job as it is now. Any thread may ask, at any time, and often."""
+        """Return the job report as of now. Any thread may ask, at any time, and often."""
         with self._lock:
             life, executor = self._life.copy(), self._executor
         return build_report(
@@ -255,14 +221,14 @@ class RunningJob(JobClient):
 
 
 def _is_hopeless(problem: BaseException) -> bool:
-    """True if another attempt would meet the same."""
+    """Return whether another attempt would fail in the same way."""
     if isinstance(problem, SparkDriverError):
         return not problem.can_be_replaced
     return isinstance(problem, CheckpointError)
 
 
 class _Timeouts:
-    """Counts how often in a row the same batch was given up."""
+    """Counts how often in a row the same batch was abandoned because it took too long."""
 
     def __init__(self, tolerated: int) -> None:
         self._tolerated = tolerated

@@ -1,7 +1,8 @@
-"""Savepoints that were asked for: by the program that runs the job, or by a file in the job's folder.
+"""Requests for savepoints: by the program that runs the job, or by a file in the job folder.
 
-A request from elsewhere is `requests/ID.json` in the job's folder: {"directory", "stop", "drain"}. The answer
-is `.NAME.ID.done` beside that folder, which goes when the job is stopped: {"path"} or {"error"}.
+A request by another process is a file `requests/ID.json` in the job folder: {"directory", "stop", "drain"}.
+The answer is a file `.NAME.ID.done` beside the job folder, because that may be removed when the job is
+stopped: {"path"} or {"error"}.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _DONE = ".done"
 
 @dataclass(frozen=True)
 class SavepointRequest:
-    """One savepoint to write. `stop`: the job ends with it; `drain`: and event time with the job."""
+    """One savepoint to write. `stop`: the job ends with it. `drain`: event time then goes to its end
+    first."""
 
     id: str
     directory: str
@@ -35,26 +37,28 @@ class SavepointRequest:
 
     @property
     def target(self) -> Path:
+        """Where the savepoint will be."""
         return Path(self.directory) / self.name
 
     @property
     def staging(self) -> Path:
-        """Beside the target: where the job's workers can write, and on the same file system."""
+        """Where the job's workers write their parts: beside the target, on the same file system."""
         return Path(self.directory) / f".{self.name}.staging"
 
     def clean_up(self) -> None:
-        """What an earlier try has left."""
+        """Remove what an earlier try has left."""
         for folder in (self.staging, building_folder(self.target)):
             shutil.rmtree(folder, ignore_errors=True)
 
     def make_staging(self) -> None:
-        """An empty folder: nothing of an earlier try may get into it."""
+        """Create an empty staging folder, so that nothing of an earlier try gets into the savepoint."""
         self.clean_up()
         self.staging.mkdir(parents=True, mode=0o700)
 
 
 class SavepointRequests:
-    """Taken one at a time. Used from the thread that plans batches and from those that ask."""
+    """The requests of one attempt; batches take them one at a time. The thread that plans batches uses it,
+    and so do those that ask."""
 
     def __init__(self, folder: Path | None, job_id: str, default_directory: str | None) -> None:
         self._folder = None if folder is None else folder / REQUESTS
@@ -63,16 +67,15 @@ class SavepointRequests:
         self._lock = threading.Lock()
         self._waiting: list[SavepointRequest] = []
         self._futures: dict[str, Future[str]] = {}
-        self._seen: set[str] = (
-            set()
-        )  # ids of requests in files, and of those that batches have taken
-        self._by_file: set[str] = (
-            set()
-        )  # asked for by a file, which goes when nobody waits any more
+        # Ids of requests in files, and of those that batches have taken.
+        self._seen: set[str] = set()
+        # Ids of requests by a file; the file is removed when nobody waits for the answer any more.
+        self._by_file: set[str] = set()
         self._is_closed = False
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
-        """The future has the savepoint's path."""
+        """Add a request. The future gets the path of the savepoint, or the error. Raises SavepointError if
+        neither `directory` nor a default folder is set."""
         request = self._make(uuid.uuid4().hex, directory, stop, drain)
         future: Future[str] = Future()
         with self._lock:
@@ -89,7 +92,7 @@ class SavepointRequests:
         where = directory or self._default
         if where is None:
             raise SavepointError(
-                "Where to? Name a folder for the savepoint, or set execution.checkpointing.savepoint-dir."
+                "No folder for the savepoint: name one, or set execution.checkpointing.savepoint-dir."
             )
         path = local_folder(where, "The folder for savepoints")
         path.mkdir(parents=True, exist_ok=True)
@@ -98,8 +101,8 @@ class SavepointRequests:
         )
 
     def go_on(self, request: SavepointRequest) -> None:
-        """A batch of an earlier life of the driver has taken this one: whoever asked for it still waits, but
-        it must not be taken twice."""
+        """Adopt a request that a batch took before the driver died: the process that asked is still waiting,
+        but the request must not be taken twice."""
         with self._lock:
             self._seen.add(request.id)
             if self._request_file(request.id).exists():
@@ -107,7 +110,7 @@ class SavepointRequests:
             self._waiting = [waiting for waiting in self._waiting if waiting.id != request.id]
 
     def take(self) -> SavepointRequest | None:
-        """The next one, if any was asked for."""
+        """Return the next request and remove it from the queue; None if there is none."""
         self._look_for_files()
         with self._lock:
             while self._waiting:
@@ -117,13 +120,14 @@ class SavepointRequests:
         return None
 
     def is_withdrawn(self, request: SavepointRequest) -> bool:
-        """True if whoever asked for it waits no longer."""
+        """Return whether the process that asked by a file no longer waits for the savepoint."""
         return request.id in self._by_file and not self._request_file(request.id).exists()
 
     def _request_file(self, request_id: str) -> Path:
         return (self._folder or Path()) / f"{request_id}.json"
 
     def is_waiting(self) -> bool:
+        """Return whether there is a request for the next batch to take. Looks for new files first."""
         self._look_for_files()
         return bool(self._waiting)
 
@@ -146,7 +150,7 @@ class SavepointRequests:
             except (ValueError, AttributeError, OSError, MillpondError) as problem:
                 self._answer(path.stem, {"error": str(problem)})
                 continue
-            if request.target.exists():  # taken before the driver died
+            if request.target.exists():  # it was written before the driver died
                 request.clean_up()
                 self._answer(request.id, {"path": str(request.target)})
                 continue
@@ -154,7 +158,7 @@ class SavepointRequests:
                 self._waiting.append(request)
 
     def done(self, request: SavepointRequest, problem: Exception | None) -> None:
-        """Tell whoever asked."""
+        """Answer a request: with the path of the savepoint, or with the problem."""
         future = self._futures.pop(request.id, None)
         if future is not None:
             if problem is None:
@@ -167,7 +171,7 @@ class SavepointRequests:
             self._answer(request.id, {"error": str(problem)})
 
     def give_up(self, reason: str) -> None:
-        """The job has ended."""
+        """Refuse all requests that wait, and all later ones, because the job has ended."""
         with self._lock:
             self._is_closed = True
             waiting, self._waiting = self._waiting, []
@@ -176,7 +180,7 @@ class SavepointRequests:
 
     def _answer(self, request_id: str, answer: dict[str, str]) -> None:
         if self._folder is None or not self._request_file(request_id).exists():
-            return  # nobody waits for it
+            return  # nobody is waiting for it
         path = _answer_path(self._folder.parent, request_id)
         aside = path.with_suffix(f".{os.getpid()}")
         aside.write_text(json.dumps(answer))
@@ -191,7 +195,7 @@ def request_by_file(
     drain: bool,
     request_id: str | None = None,
 ) -> str:
-    """Ask a job that another process runs; the id under which the answer comes."""
+    """Ask a job in another process for a savepoint. Return the id of the request, for `read_answer`."""
     folder = job_folder / REQUESTS
     folder.mkdir(mode=0o700, exist_ok=True)
     request_id = request_id or uuid.uuid4().hex
@@ -202,12 +206,12 @@ def request_by_file(
 
 
 def is_requested(job_folder: Path, request_id: str) -> bool:
-    """True if it was asked for and is not answered."""
+    """Return whether there is such a request that has not been answered."""
     return (job_folder / REQUESTS / f"{request_id}.json").exists()
 
 
 def read_answer(job_folder: Path, request_id: str) -> dict[str, str] | None:
-    """None while there is none."""
+    """Return the answer to a request and remove it; None while there is none."""
     path = _answer_path(job_folder, request_id)
     if not path.exists():
         return None
@@ -221,6 +225,6 @@ def _answer_path(job_folder: Path, request_id: str) -> Path:
 
 
 def withdraw(job_folder: Path, request_id: str) -> None:
-    """Whatever comes of it, nobody waits any more."""
+    """Withdraw a request: nobody waits for its answer any more, whatever it will be."""
     (job_folder / REQUESTS / f"{request_id}.json").unlink(missing_ok=True)
     _answer_path(job_folder, request_id).unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""Savepoints of a running job: asked for, taken with a batch, put together once that is committed."""
+"""Savepoints of a running job: they are asked for, taken with a batch, and put together once the batch is
+committed."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Done:
-    """A savepoint whose batch is through. `state`: what the driver knew then, by uid."""
+    """A savepoint whose batch is complete. `state` is what the driver knew at that time, by uid."""
 
     request: SavepointRequest
     state: SavedJobState
@@ -35,8 +36,9 @@ class _Done:
 
 
 class Savepoints:
-    """A savepoint that does not end the job is put together in a thread, while the job goes on. `is_there` is
-    called with the path of one that is complete, when that was, and how long it took, in ms."""
+    """The savepoints of one attempt. A savepoint that does not end the job is put together in a thread while
+    the job goes on. `is_there` is called for every savepoint that is complete: with its path, the time when
+    it was complete, and how long it took, both in ms."""
 
     def __init__(
         self,
@@ -55,12 +57,15 @@ class Savepoints:
         self._threads: list[threading.Thread] = []
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
+        """Ask for a savepoint and wake the job up for it. The future gets its path, or the error. Any thread
+        may call this. Raises SavepointError if neither `directory` nor a default folder is set."""
         future = self.requests.ask(directory, stop, drain)
         self._wake()
         return future
 
     def go_on(self, folder: JobFolder) -> None:
-        """The driver may have died after a batch with a savepoint, before that was put together."""
+        """Go on with savepoints whose batches had completed, but which had not been put together when the
+        driver died."""
         for epoch in folder.planned_epochs():
             plan, record = folder.read_plan(epoch), folder.read_epoch(epoch)
             if plan is None or record is None or plan.savepoint is None:
@@ -83,21 +88,21 @@ class Savepoints:
     def batch_done(
         self, request: SavepointRequest, state: JobState, epoch: int, parts: list[Part]
     ) -> bool:
-        """A batch has left the parts of a savepoint; it is not committed yet. True if the job ends with it:
-        whoever wanted that may have thought better of it."""
+        """Keep the parts of a savepoint that a batch has left, until the batch is committed. Return whether
+        the job ends with it: the process that asked for that may have withdrawn the request."""
         ends_job = request.stop and (request.drain or not self.requests.is_withdrawn(request))
-        # A copy: the next batch goes on with what is in there.
+        # A copy, because the next batch changes the objects in the state.
         content = SavedJobState.decode(state.by_uid(self._plan).encode(), "the state of the job")
         self._done.append(_Done(replace(request, stop=ends_job), content, epoch, parts))
         return ends_job
 
     def forget(self, epoch: int) -> None:
-        """This batch was not committed after all, and runs again."""
+        """Forget the savepoint of a batch that was not committed and runs again."""
         self._done = [done for done in self._done if done.epoch != epoch]
 
     def write_what_is_done(self) -> None:
-        """The batch is committed, and its output visible. If a savepoint that ends the job cannot be written,
-        the job has failed."""
+        """Put together the savepoints of batches that are committed and whose output is visible. Raises if a
+        savepoint that ends the job cannot be written: then the job has failed."""
         done, self._done = self._done, []
         for savepoint in done:
             if savepoint.request.stop:
@@ -149,11 +154,12 @@ class Savepoints:
         return problem
 
     def _is_withdrawn(self, request: SavepointRequest) -> bool:
-        """A job that has ended with a savepoint leaves it, whoever waits."""
+        """Return whether nobody wants the savepoint any more. One that ends the job is kept in any case."""
         return not request.stop and self.requests.is_withdrawn(request)
 
     def close(self, unfinished: SavepointRequest | None) -> None:
-        """The job has ended. `unfinished`: of a batch that was planned and did not complete."""
+        """Wait for the threads and refuse all other requests, because the attempt is over. `unfinished` is
+        the request of a batch that was planned and did not complete."""
         for thread in self._threads:
             thread.join()
         if unfinished is not None:

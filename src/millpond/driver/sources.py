@@ -1,11 +1,10 @@
-"""The sources of a job on the driver: their enumerators, driven together."""
+"""The sources of a job as the driver sees them: their enumerators, driven together."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from millpond.datastream.connectors.base import SplitEnumerator
 from millpond.engine.context import TaskClock, TaskRuntimeContext
@@ -16,8 +15,8 @@ from millpond.plan.physical import JobPlan
 from millpond.state.source_lists import SourceLists
 
 _log = logging.getLogger(__name__)
-Reads = dict[Split, list[Any]]
-"""split -> the arguments of what a batch reads of it"""
+Reads = dict[Split, list[object]]
+"""split -> the arguments with which a batch reads it"""
 Ended = dict[int, list[bool]]
 """source -> for each split, whether nothing more comes"""
 
@@ -43,11 +42,13 @@ class Sources:
             enumerator.open_lists = SourceLists
             self._enumerators[task.root] = enumerator
 
-    def restore(self, positions: Mapping[int, Any]) -> None:
+    def restore(self, positions: Mapping[int, object]) -> None:
+        """Set sources to where they were. Called between `open` and `start`."""
         for source, position in positions.items():
             self._enumerators[source].restore(position)
 
     def start(self) -> None:
+        """Let every source begin to look for records, from where it was restored."""
         for enumerator in self._enumerators.values():
             enumerator.start()
 
@@ -65,23 +66,27 @@ class Sources:
         return reads
 
     def backlogs(self) -> Iterable[int | None]:
+        """Return, for each source, how many records it has that no batch was given; None if it cannot
+        tell."""
         return (enumerator.backlog() for enumerator in self._enumerators.values())
 
     def ended(self) -> Ended:
+        """Return which splits of each source give no further records."""
         return {source: enumerator.ended() for source, enumerator in self._enumerators.items()}
 
     def are_over(self, ended: Ended) -> bool:
-        """True if no source that has ended this far can ever give another record."""
+        """Return whether no source can ever give another record, now that these splits have ended."""
         return all(
             all(splits) and not self._plan.operators[source].function.endless
             for source, splits in ended.items()
         )
 
     def have_caught_up(self) -> bool:
-        """True if, after a poll that gave nothing, there is nothing more for now."""
+        """Return whether, after a poll that gave nothing, there is nothing more to read for now."""
         return all(enumerator.caught_up() for enumerator in self._enumerators.values())
 
-    def positions(self) -> dict[int, Any]:
+    def positions(self) -> dict[int, object]:
+        """Return where each source is, for `restore`: after everything that was handed out."""
         return {source: enumerator.position() for source, enumerator in self._enumerators.items()}
 
     def splits(self) -> list[Split]:
@@ -97,11 +102,11 @@ class Sources:
         count = self._enumerators[source].split_count()
         if count < 1:
             name = self._plan.operators[source].name
-            raise ProgramError(f"Source '{name}' has no split; a source has at least one.")
+            raise ProgramError(f"Source '{name}' has no splits; a source must have at least one.")
         return count
 
     def next_polls_ms(self) -> list[int]:
-        """Return in how many milliseconds sources want to be polled that do not announce themselves."""
+        """Return in how many milliseconds those sources want to be polled that do not set `wake`."""
         polls = (enumerator.next_poll_in_ms() for enumerator in self._enumerators.values())
         return [poll_ms for poll_ms in polls if poll_ms is not None]
 
@@ -111,8 +116,8 @@ class Sources:
             enumerator.committed(epoch)
 
     def close(self) -> None:
-        """Close every source, whatever one of them raises. That is logged, not raised: the job has
-        ended already, and how it ended must not be hidden."""
+        """Close every source. What one of them raises is logged only: the job has ended already, and how it
+        ended must not be hidden."""
         for source, enumerator in self._enumerators.items():
             try:
                 enumerator.close()

@@ -1,35 +1,38 @@
 """What the driver knows about the types of states and keys. Every epoch holds it, so that a changed program
-that goes on in its job folder is refused before it reads anything if it does not fit (E47, C40)."""
+that does not fit its job folder is refused before it reads anything (E47, C40)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.errors import IncompatibleCheckpointError
 from millpond.plan.physical import JobPlan
 from millpond.plan.settings import StoredForm, StoredTypes
 from millpond.state.key_check import changed_key, key_schema
-from millpond.state.types.schemas import Schema
 
 
 class TypeRegistry:
+    """The types of the states and keys of one job. Used by the thread that runs batches."""
+
     def __init__(self, plan: JobPlan) -> None:
         self._plan = plan
         self._types: dict[str, dict[str, list[StoredForm]]] = {}
 
     def add(self, reported: Iterable[StoredTypes]) -> None:
-        """Take in what tasks have reported."""
+        """Add the types that tasks have reported; for a state that is known, the newer types count."""
         for types_by_uid in reported:
             for uid, types in types_by_uid.items():
                 self._types[uid] = {**self._types.get(uid, {}), **types}
 
     def state_types(self) -> StoredTypes:
+        """Return the types of all states that tasks have reported, by uid and state."""
         return self._types
 
     def key_types(self) -> dict[str, Schema]:
-        """uid -> the type that the program declares for the keys of the task"""
+        """Return, by uid, the type that the program declares for the keys of each keyed task."""
         return {
             self._plan.operators[task.root].uid: key_schema(self._plan, task)
             for task in self._plan.tasks.values()
@@ -37,7 +40,8 @@ class TypeRegistry:
         }
 
     def load(self, epoch: EpochRecord) -> None:
-        """Take over what an epoch knows. Raises IncompatibleCheckpointError if keys have another type now."""
+        """Replace the types with those of an epoch. Raises IncompatibleCheckpointError if keys have another
+        type now."""
         self._types = {uid: dict(types) for uid, types in epoch.state_types.items()}
         for task in self._plan.tasks.values():
             operator = self._plan.operators[task.root]
@@ -51,6 +55,6 @@ class TypeRegistry:
 
 
 def stored_types(folder: JobFolder) -> StoredTypes | None:
-    """Return the types that the newest epoch of a folder has; None if there is no epoch yet."""
+    """Return the types of states in the newest epoch of a job folder; None if there is no epoch yet."""
     epoch = folder.read_epoch(folder.last_epoch())
     return None if epoch is None else epoch.state_types

@@ -1,4 +1,4 @@
-"""Builds the operators of a task, wires them to each other and to the router, opens and closes them."""
+"""Builds the operators of a task, wires them to each other and to the router, and opens and closes them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from millpond.engine.metric_group import TaskMetrics
 from millpond.engine.operator_state import OperatorState
 from millpond.engine.operators.base import Emit, Operator
 from millpond.engine.operators.registry import OPERATORS
-from millpond.engine.operators.user_errors import user_error
+from millpond.engine.operators.user_errors import close_function, user_error
 from millpond.engine.time.watermark_operator import WatermarkOperator
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
 from millpond.state.handle_kinds import family_of
 
 
 class OperatorChain:
-    """The operators of one task on one subtask, with their own copies of the user's functions."""
+    """The operators of one task in one subtask, with their own copies of the user's functions."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class OperatorChain:
         self._helpers: list[tuple[OperatorPlan, Function]] = []
         self.operators: dict[int, Operator] = {}
         self.assigners: dict[int, WatermarkOperator] = {}
-        """Those of the operators that make watermarks."""
+        """The operators that generate watermarks, by id."""
         for operator_id in task.operators:
             plan = job.operators[operator_id]
             operator = OPERATORS[plan.kind](plan, self.clock, subtask)
@@ -62,7 +62,10 @@ class OperatorChain:
         self.operator_state = OperatorState(self)
 
     def open(self) -> None:
-        """Once; put off until there is state, if the root keeps operator state (OperatorState.begin)."""
+        """Open all functions. Called once, before any record.
+
+        If the root keeps operator state, this does nothing until that state is there: `OperatorState.begin`
+        calls it again."""
         if self.operator_state.is_awaited:
             return
         for plan, helper in self._helpers:
@@ -70,26 +73,27 @@ class OperatorChain:
                 helper.open(self._context(plan, keyed=False))
             except Exception as problem:
                 raise user_error(problem, plan.name, self.subtask, "open()", None) from None
-        # Downstream first, as Flink does: an operator may emit from its open on.
+        # Downstream first, as in Flink: an operator may emit as soon as it is open.
         for operator in reversed(self.operators.values()):
             keyed = self.task.keyed and operator is self.root
             operator.open(self._context(operator.plan, keyed))
 
     @property
     def has_state(self) -> bool:
-        """True if what the root remembers goes on in the next batch."""
+        """True if the root remembers something from one batch to the next."""
         return self.task.keyed or self.root.keeps_state or bool(self.operator_state)
 
     def declared_states(self) -> list[tuple[str, StateDescriptor]]:
-        """The keyed states that the functions have asked for so far, by name."""
+        """Return (stored name, descriptor) of the states that the functions have asked for so far."""
         found = (getattr(follower, "declared", None) for follower in self.clock.bound)
         return [declared for declared in found if declared is not None]
 
     def close(self) -> None:
+        """Close all functions. Not called if the process is killed."""
         for operator in self.operators.values():
             operator.close()
-        for _, helper in self._helpers:
-            helper.close()
+        for plan, helper in self._helpers:
+            close_function(helper, plan.name, self.subtask)
 
     def _context(self, plan: OperatorPlan, keyed: bool) -> TaskRuntimeContext:
         return TaskRuntimeContext(
@@ -119,7 +123,7 @@ class OperatorChain:
             return targets[0]
 
         def emit_to_all(bundle: Bundle) -> None:
-            # Each branch gets values of its own: one may change them in place.
+            # Each branch gets its own copies of the values, because one may change them in place.
             frozen = bundle.with_values(freeze_all(bundle.values))
             for target in targets:
                 target(frozen)

@@ -1,12 +1,12 @@
-"""Tells functions of a task that a checkpoint is complete, or was given up (E44).
+"""Tells the functions of a task that a checkpoint is complete or was aborted (E44).
 
-Every batch is a checkpoint, and its number is the batch's. That it is complete is known when the next
-batch begins; that it was given up, when it is run again.
+Every batch is a checkpoint, and its number is that of the batch. It is known to be complete when the next
+batch begins, and known to be aborted when it is run again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millpond.datastream.functions import CheckpointListener
 from millpond.engine.operators.user_errors import user_error
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 class CheckpointListeners:
+    """The functions of a chain that want to know about checkpoints."""
+
     def __init__(self, chain: OperatorChain) -> None:
         self._listeners = [
             (operator.name, function)
@@ -25,10 +27,12 @@ class CheckpointListeners:
         ]
         self._subtask = chain.subtask
         self._epoch = -1
-        self._parts: set[int] = set()  # of the batch that have begun
+        self._parts: set[int] = set()  # the parts of the current batch that have begun
 
     def batch_begins(self, epoch: int, part: int) -> None:
-        """A key group (or split) is about to be worked on."""
+        """Note that a batch is about to run on a key group, subtask or split, and tell the functions what
+        follows from that. An epoch that begins means that the one before it is complete; a part that begins
+        again means that the epoch was aborted."""
         if not self._listeners:
             return
         if epoch > self._epoch:
@@ -48,7 +52,7 @@ class CheckpointListeners:
                 raise user_error(problem, name, self._subtask, method, None) from None
 
 
-def _functions(function: Any) -> list[Any]:
-    """The function of an operator, and those within it."""
+def _functions(function: object) -> list[object]:
+    """Return the function of an operator, and those inside it."""
     inner = [getattr(function, name, None) for name in ("function", "combine")]
     return [function, *(own for own in inner if own is not None)]

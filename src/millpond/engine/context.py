@@ -1,4 +1,4 @@
-"""What runs inside a task knows: the current record, key, clocks, state."""
+"""What the functions inside a task can see: the current record and key, the clocks, the state."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from millpond.plan.physical import OperatorPlan
 from millpond.state.handle_kinds import make_handle
 from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
-from millpond.state.kinds.kind import BackendFamily
+from millpond.state.kinds.kind import BackendFamily, BoundHandle
 from millpond.state.kinds.registry import spec_of
+from millpond.state.timers import Timers
 
 
 class _NoKey:
-    """The current key while there is none: whoever looks for its state fails."""
+    """Stands for the current key while there is none. It cannot be hashed, so any look-up of state fails."""
 
     def __hash__(self) -> int:
         raise ProgramError(
-            "There is no current key here, so there is neither keyed state nor a timer. A broadcast record "
-            "has no key: use ctx.apply_to_keyed_state(descriptor, function)."
+            "There is no current key here, so keyed state and timers cannot be used. A broadcast record has "
+            "no key: use ctx.apply_to_keyed_state(descriptor, function)."
         )
 
     def __repr__(self) -> str:
@@ -46,30 +47,33 @@ NO_KEY = _NoKey()
 
 
 class TaskClock:
-    """Time and place of a task, set by whoever drives it. No wall clock is ever read here.
+    """The clocks of a task, and its current key and key group. They are set by whoever drives the task; a
+    wall clock is never read here.
 
-    What depends on the key group (state handles, timer services) is in `bound` and follows it."""
+    Whatever depends on the key group (state handles, timer services) is in `bound`, and `bind` turns all of
+    it to the next key group."""
 
     def __init__(self) -> None:
         self.watermark = MIN_TIMESTAMP
         self.processing_time_ms = 0
         self.epoch = 0
-        self.timestamp: int | None = None  # of the record, or the time of the timer
+        self.timestamp: int | None = None  # of the current record, or the time of the current timer
         self.in_processing_timer = False
         self.current = CurrentKey()
         self.state: KeyGroupState | None = None
-        self.keeps_order = True  # entries of states come in the order in which they were put
+        self.keeps_order = True  # the backend returns entries in the order in which they were put
         self.backend_family = BackendFamily.HASH
-        self.bound: list[Any] = []
-        # Called for queryable states; None: nobody will ask for them.
+        self.bound: list[BoundHandle] = []
+        # Called for each queryable state that a function asks for; None if nobody can look them up.
         self.declare: Callable[[OperatorPlan, StateDescriptor], None] | None = None
 
     @property
     def event_time(self) -> int | None:
-        """Of the record or event-time timer that is worked on, if it has one."""
+        """The event time of the current record or event-time timer; None if it has none."""
         return None if self.in_processing_timer else self.timestamp
 
     def bind(self, state: KeyGroupState) -> None:
+        """Turn to the state of another key group, together with everything in `bound`."""
         self.state = state
         self.timestamp = None
         for follower in self.bound:
@@ -77,16 +81,19 @@ class TaskClock:
 
 
 class TaskTimerService(TimerService):
+    """The clocks, and the timers of the current key. Setting a timer raises if the stream is not keyed."""
+
     def __init__(self, clock: TaskClock, operator: str, keyed: bool) -> None:
         self._clock = clock
         self._current = clock.current
         self._operator = operator
-        self._event_timers: Any = self
-        self._processing_timers: Any = self
+        self._event_timers: Timers | TaskTimerService = self
+        self._processing_timers: Timers | TaskTimerService = self
         if keyed:
             clock.bound.append(self)
 
     def bind(self, state: KeyGroupState) -> None:
+        """Turn to the timers of another key group."""
         self._event_timers = state.event_timers
         self._processing_timers = state.processing_timers
 
@@ -108,8 +115,8 @@ class TaskTimerService(TimerService):
     def delete_event_time_timer(self, timestamp: int) -> None:
         self._event_timers.delete(index(timestamp), self._current.key)
 
-    def register(self, *_: Any) -> None:
-        """Where timers would go if the stream had a key."""
+    def register(self, *_: object) -> None:
+        """Raise ProgramError. Called in place of `Timers.register` and `Timers.delete` if there is no key."""
         raise ProgramError(
             f"Operator '{self._operator}' sets a timer, but timers need a keyed stream: use "
             "key_by(...).process(KeyedProcessFunction)."
@@ -124,7 +131,7 @@ class FunctionContext(
     ProcessFunction.Context,
     CoProcessFunction.Context,
 ):
-    """The `ctx` argument of all process functions. One object per operator, never per record."""
+    """The `ctx` argument of all process functions. There is one object per operator, not one per record."""
 
     def __init__(self, clock: TaskClock, operator: str, keyed: bool) -> None:
         self._clock = clock
@@ -137,7 +144,7 @@ class FunctionContext(
     def timestamp(self) -> int | None:
         return self._clock.timestamp
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> object:
         return self._clock.current.key
 
     def time_domain(self) -> TimeDomain:
@@ -145,6 +152,8 @@ class FunctionContext(
 
 
 class TaskRuntimeContext(RuntimeContext):
+    """What a function gets in its `open`: where it runs, its metrics and, if `keyed`, its keyed state."""
+
     def __init__(
         self,
         operator: OperatorPlan,
@@ -188,29 +197,12 @@ class TaskRuntimeContext(RuntimeContext):
     def get_metrics_group(self) -> MetricGroup:
         return self._metrics
 
-    def get_state(self, state_descriptor: Any) -> Any:
-        return self._handle(state_descriptor)
+    def keyed_state(self, state_descriptor: StateDescriptor) -> Any:
+        """Return the handle of a state of any kind; the same one if it is asked for again.
 
-    def get_list_state(self, state_descriptor: Any) -> Any:
-        return self._handle(state_descriptor)
-
-    def get_map_state(self, state_descriptor: Any) -> Any:
-        return self._handle(state_descriptor)
-
-    def get_reducing_state(self, state_descriptor: Any) -> Any:
-        return self._handle(state_descriptor)
-
-    def get_aggregating_state(self, state_descriptor: Any) -> Any:
-        return self._handle(state_descriptor)
-
-    def get_column_state(self, state_descriptor: Any) -> Any:
-        return self._handle(state_descriptor)
-
-    def keyed_state(self, descriptor: StateDescriptor) -> Any:
-        """The handle of a state of any kind."""
-        return self._handle(descriptor)
-
-    def _handle(self, descriptor: StateDescriptor) -> Any:
+        Raises ProgramError if the stream has no key, if this operator cannot have a state of this kind, or if
+        it has declared the state with another kind before."""
+        descriptor = state_descriptor
         if not self._keyed:
             raise ProgramError(
                 f"Operator '{self._operator.name}' asks for state '{descriptor.name}', but keyed "
@@ -220,8 +212,8 @@ class TaskRuntimeContext(RuntimeContext):
         if by_columns != spec_of(descriptor.kind).for_column_functions:
             raise ProgramError(
                 f"Operator '{self._operator.name}' asks for {descriptor.kind.value} state "
-                f"'{descriptor.name}', but a KeyedColumnFunction has column states only, and no other "
-                "function has them."
+                f"'{descriptor.name}', but a KeyedColumnFunction has column states only, and other "
+                "functions cannot have column states."
             )
         known = self._states.get(descriptor.name)
         if known is not None:
@@ -241,3 +233,6 @@ class TaskRuntimeContext(RuntimeContext):
         if self._clock.state is not None:
             handle.bind(self._clock.state)
         return handle
+
+    get_state = get_list_state = get_map_state = keyed_state
+    get_reducing_state = get_aggregating_state = get_column_state = keyed_state

@@ -1,7 +1,7 @@
-"""Runs the passes of a job inside one process: heads, labels, sinks.
+"""Runs source tasks and tasks inside one process. (Sinks run in a pass of their own, see `sink_pass.py`.)
 
-A host keeps what can be kept between batches (opened functions, states of key groups) and takes
-everything else from the batch. It is driven by a Spark worker or by the direct executor.
+A host keeps what can be kept between batches (opened functions, states of key groups), and takes everything
+else from the batch. A slot, a Spark worker or the direct executor calls it.
 """
 
 from __future__ import annotations
@@ -9,23 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Any
-
-import numpy
 
 from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.core import codec, fault_points
-from millpond.core.bundle import PHASE_RECORD, Bundle
+from millpond.core.bundle import Bundle
 from millpond.core.codec import BlobKind
 from millpond.core.key_groups import subtask_of
 from millpond.core.labels import make_label, split_label
-from millpond.core.record_columns import Values
-from millpond.datastream.connectors.base import Source
 from millpond.datastream.state import StateKind
 from millpond.datastream.state_backend import KeyGroupStorage
 from millpond.datastream.stream_graph import ExchangeKind, OperatorKind
 from millpond.engine.chain import OperatorChain
-from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.engine.exchange.batch import LanePlan
 from millpond.engine.exchange.controls import (
     Control,
     SplitEnd,
@@ -35,9 +30,9 @@ from millpond.engine.exchange.controls import (
 )
 from millpond.engine.exchange.field_keys import keys_in
 from millpond.engine.exchange.frames import Frame, Producer, Row, decode_frame, merge
-from millpond.engine.exchange.reports import LogSize, Report, UnionLists
+from millpond.engine.exchange.reports import DRIVER_LABEL, LogSize, Report, UnionLists
 from millpond.engine.exchange.router import Router, derives_keys
-from millpond.engine.operators.user_errors import user_error
+from millpond.engine.split_pass import run_split
 from millpond.engine.state_views import StateViews
 from millpond.engine.tasks import AnyTask, make_task
 from millpond.engine.time.task_valve import advance
@@ -48,7 +43,7 @@ from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.state_tables import Content
 from millpond.state import change_log as changelog
 from millpond.state.backends import OpenBackend
-from millpond.state.change_log import CachedState, LogStore
+from millpond.state.change_log import CachedState, LogHead, LogStore
 from millpond.state.key_check import check_keys, key_schema
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.timers import earliest
@@ -57,11 +52,12 @@ from millpond.state.type_check import check_types, declared_types
 _MAX_WAITING = 50_000
 _MAX_WAITING_QUERYABLE = 500_000
 _WATERMARK_STATE = "_watermark_generator"
-_DRIVER_LABEL = make_label(0, 0)
 
 
 class JobHost:
-    """`blob` is the pickled JobPlan: every subtask gets its own copy of the user's functions."""
+    """Runs the lanes of source tasks, and the labels of tasks.
+
+    `blob` is the pickled JobPlan, from which every subtask gets its own copy of the user's functions."""
 
     def __init__(
         self,
@@ -80,28 +76,30 @@ class JobHost:
         self._backend = self._opened.backend
         self._views = views or StateViews()
         self._views.fit_to(self._backend)
-        self._waiting = 0  # changes in memory of all key groups, see _keep
+        self._waiting = 0  # number of uncommitted changes in memory, in all key groups (see _keep)
         self._frame_records = self.plan.settings.frame_records
         self._tasks: dict[tuple[int, int], AnyTask] = {}
         self._states: dict[tuple[int, int], CachedState] = {}
         self.in_last_batch = False
         self._is_checked = False
-        self._reported: set[int] = set()  # tasks that have told what states they declare
+        self._reported: set[int] = set()  # tasks that have reported which states they declare
         if any(op.kind is OperatorKind.KEYED_COLUMNS for op in self.plan.operators.values()):
             import pyarrow.compute  # noqa: F401 (slow to import; better now than in the first batch)
 
-    # --- heads -----------------------------------------------------------------------------------
+    # --- source tasks ----------------------------------------------------------------------------
 
     def run_lane(self, batch: LanePlan) -> Iterator[Row]:
-        """Read this lane's splits; yield frames, then the time for every label that waits for it."""
+        """Read the splits of a lane through their source tasks. Yield frames and reports, then a control for
+        every label that waits for one from this lane."""
         self._check_types(batch.lane)
         ends: list[SplitEnd] = []
         for split in batch.splits:
-            head = self.plan.tasks[split.source]
-            task = self._task(head, split.split % head.parallelism)
+            plan = self.plan.tasks[split.source]
+            task = self._task(plan, split.split % plan.parallelism)
             task.chain.listeners.batch_begins(batch.epoch, split.split)
             with _reset_on_failure(task):
-                yield from self._run_split(task, split, batch, ends)
+                work = self._meter.begin(task.chain.task.id, task.chain.subtask)
+                yield from run_split(task.chain, split, batch, ends, work)
         listening = {
             task.id: task
             for task in self.plan.tasks.values()
@@ -113,7 +111,8 @@ class JobHost:
             self.close_level(0)
 
     def _check_types(self, subtask: int) -> None:
-        """Once: open what has state from before, and see whether it fits, before anything is read."""
+        """Open the tasks that have state from an earlier run, and check whether its types fit, before
+        anything is read. Does so only once."""
         if self._is_checked:
             return
         stored = self.plan.start.stored_types
@@ -123,90 +122,6 @@ class JobHost:
                 chain = self._task(plan, subtask % plan.parallelism).chain
                 check_types(_where(chain), chain.declared_states(), types)
         self._is_checked = True
-
-    def _run_split(
-        self, task: AnyTask, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd]
-    ) -> Iterator[Row]:
-        chain, router = task.chain, task.chain.router
-        work = self._meter.begin(chain.task.id, chain.subtask)
-        router.begin(Producer(chain.task.root, split.split), chain.subtask)
-        now_ms = batch.processing_time_ms
-        chain.clock.watermark = MIN_TIMESTAMP
-        chain.clock.processing_time_ms = now_ms
-        chain.clock.epoch = batch.epoch
-        for operator in chain.assigners.values():
-            operator.resume(split.saved.get(operator.plan.id), now_ms)
-        source = chain.root.plan.function
-        count = 0
-        for arguments in split.reads:
-            for values, timestamps in self._read(source, arguments, chain):
-                sequences = numpy.arange(count, count + len(values), dtype=numpy.int64)
-                count += len(values)
-                chain.root.process(
-                    Bundle(values, timestamps, MIN_TIMESTAMP, PHASE_RECORD, sequences)
-                )
-                if router.has_packed:
-                    work.pause()
-                    yield from router.packed()
-                    work.resume()
-        rows = router.take_rows()
-        work.pause()
-        yield from rows
-        work.resume()
-        for operator in chain.assigners.values():
-            if batch.event_time is None:
-                operator.go_on_when_idle(now_ms)
-            else:
-                operator.go_to(batch.event_time)
-        own_ends = self._split_ends(chain, split, batch)
-        ends.extend(own_ends)
-        saved = {op.plan.id: op.suspend(now_ms) for op in chain.assigners.values()}
-        idle_times = [
-            operator.idle_at_ms(now_ms)
-            for operator in chain.assigners.values()
-            if not split.ended or (source.endless and operator.strategy.goes_on_when_idle)
-        ]
-        report = Report(
-            ends=own_ends,
-            generators={(split.source, split.split): saved},
-            wakeup_ms=earliest(*idle_times),
-            metrics=chain.metrics.take(),
-        )
-        work.records_in = count
-        work.end(router, report)
-        yield report.to_row(_DRIVER_LABEL)
-
-    @staticmethod
-    def _read(
-        source: Source, arguments: Any, chain: OperatorChain
-    ) -> Iterator[tuple[Values, list[int | None] | None]]:
-        try:
-            for values, timestamps in source.read_many(arguments):
-                if len(values):
-                    yield values, timestamps
-        except Exception as problem:
-            action = "reading the source"
-            raise user_error(problem, chain.root.name, chain.subtask, action, None) from None
-
-    def _split_ends(
-        self, chain: OperatorChain, split: SplitPlan, batch: LanePlan
-    ) -> list[SplitEnd]:
-        now_ms, ends = batch.processing_time_ms, []
-        for origin in chain.task.origins:
-            operator = chain.assigners.get(origin)
-            watermark, active = MIN_TIMESTAMP, True
-            if operator is not None:
-                watermark = MIN_TIMESTAMP if self.plan.batch_mode else operator.watermark
-                active = operator.is_active(now_ms)
-            endless = chain.root.plan.function.endless and not batch.last_batch
-            if batch.event_time is not None:
-                active = True  # all are at the same time now
-            elif split.ended and endless:
-                active = False  # other splits will come: this one only stops holding them back
-            elif split.ended:
-                watermark, active = MAX_TIMESTAMP, True
-            ends.append(SplitEnd(origin, split.split, watermark, active))
-        return ends
 
     @staticmethod
     def _listens(task: TaskPlan, ends: list[SplitEnd]) -> bool:
@@ -235,34 +150,44 @@ class JobHost:
     def run_label(
         self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
     ) -> list[Row]:
-        """One batch of one key group (or subtask) of one task."""
+        """Run a batch on one label, which is a key group or a subtask of a task of the level.
+
+        `blobs` are the frames and controls for the label, and `store` holds its change log, to which the
+        changes of the batch are appended. Returns the rows for later levels, for sinks and for the driver."""
         ordinal, number = split_label(label)
         plan = self.plan.tasks_at(level)[ordinal]
         by_key = subtask_of(number, plan.parallelism, plan.max_parallelism)
         subtask = by_key if plan.keyed else number
         work = self._meter.begin(plan.id, subtask)
-        frames: list[Frame] = []
-        controls: list[Control] = []
-        for blob in blobs:
-            if codec.kind_of(blob) == BlobKind.FRAME:
-                frames.append(decode_frame(blob))
-                work.bytes_in += len(blob)
-            else:
-                controls.append(decode_control(blob))
-        control = join_controls(controls)
+        frames, control = _decode_input(blobs, work)
         self.in_last_batch = control.last_batch
         task = self._task(plan, subtask)
-        if not task.chain.has_state:
+        if task.chain.has_state:
+            rows, report = self._run_on_state(plan, task, number, frames, control, work, store)
+        else:
             task.chain.listeners.batch_begins(control.epoch, number)
             with _reset_on_failure(task):
                 empty = KeyGroupState(number)
                 rows, report = self._run_task(task, empty, number, frames, control, work)
                 work.end(task.chain.router, report)
-                return [*rows, report.to_row(_DRIVER_LABEL)] if report else rows
-        root = task.chain.root
+        if report:
+            rows.append(report.to_row(DRIVER_LABEL))
+        return rows
+
+    def _run_on_state(
+        self,
+        plan: TaskPlan,
+        task: AnyTask,
+        number: int,
+        frames: list[Frame],
+        control: Control,
+        work: Pass,
+        store: LogStore,
+    ) -> tuple[list[Row], Report]:
+        """Load the state of a label, run the batch on it, and write what has changed."""
         where = f"{_where(task.chain)}, key group {number}"
         self._views.begin(plan.id, number, control.epoch)
-        # Taken out of the cache: if this attempt fails half-way, it must not be found again.
+        # Taken out of the cache, so that it is not found again if this attempt fails half-way.
         cached = self._states.pop((plan.id, number), None)
         if cached is not None:
             self._waiting -= cached.state.waiting_count()
@@ -282,7 +207,25 @@ class JobHost:
             rows, report = self._run_task(task, state, number, frames, control, work)
         if plan.id not in self._reported:
             self._reported.add(plan.id)
-            report.types = {root.plan.uid: declared_types(task.chain.declared_states())}
+            uid = task.chain.root.plan.uid
+            report.types = {uid: declared_types(task.chain.declared_states())}
+        written = self._write_state(plan, state, head, control, store, report)
+        self._views.finished(plan.id, number, control.epoch, task.chain.clock.watermark)
+        self._keep(plan.id, number, written)
+        work.end(task.chain.router, report)
+        return rows, report
+
+    def _write_state(
+        self,
+        plan: TaskPlan,
+        state: KeyGroupState,
+        head: LogHead,
+        control: Control,
+        store: LogStore,
+        report: Report,
+    ) -> CachedState:
+        """Append what has changed to the change log and, if there is a savepoint, write its part of it."""
+        number = state.key_group
         if control.savepoint is not None:
             state.clean_all()  # before the log is written, so that memory and log stay the same
         written = changelog.append(store, state, head, self._backend.keeps_log)
@@ -293,26 +236,23 @@ class JobHost:
             fault_points.reach("slot before part")
             key = key_schema(self.plan, plan)
             report.part = write_part(control.savepoint, plan.root, number, state, key)
-        self._views.finished(plan.id, number, control.epoch, task.chain.clock.watermark)
-        self._keep(plan.id, number, written)
-        work.end(task.chain.router, report)
-        if report:
-            rows.append(report.to_row(_DRIVER_LABEL))
-        return rows
+        return written
 
     def _storage(self, plan: TaskPlan, number: int) -> KeyGroupStorage:
         return self._backend.key_group(plan.id, number)
 
     def _keep(self, task: int, number: int, written: CachedState) -> None:
-        """Until the next batch, which tells whether this one counts. If too much would wait for that in
-        memory it is taken for granted: after a failure, state then comes from the log."""
+        """Keep a state until the next batch, which tells whether this one counts.
+
+        If too many changes would wait in memory for that, the batch is assumed to count: after a failure, the
+        state then has to be loaded from the log."""
         written.state.rest()
         self._states[task, number] = written
         self._waiting += written.state.waiting_count()
         if self._waiting > _MAX_WAITING:
             self._commit_early(queryable=False)
         if self._waiting > _MAX_WAITING_QUERYABLE:
-            self._commit_early(queryable=True)  # who asks for them has to wait for the batch then
+            self._commit_early(queryable=True)  # look-ups then have to wait for the batch
 
     def _commit_early(self, queryable: bool) -> None:
         for place, kept in self._states.items():
@@ -328,8 +268,8 @@ class JobHost:
         return None if savepoint is None else SavepointReader(savepoint)
 
     def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
-        """What a savepoint has for a key group (or subtask), in the first batch of a job. After that all have
-        logs, and the savepoint may be gone."""
+        """Take over what a savepoint has for a key group (or subtask), in the first batch of a job. After
+        that batch, the logs have everything, and the savepoint may be gone."""
         if self._savepoint is None:
             return
         uid = self.plan.operators[plan.root].uid
@@ -352,7 +292,7 @@ class JobHost:
         control: Control,
         work: Pass,
     ) -> tuple[list[Row], Report]:
-        """What goes on to other tasks, and what the driver is to know."""
+        """Run a batch on a task. Return the rows for other tasks and for sinks, and the report."""
         assert control.start is not None
         chain, plan = task.chain, task.chain.task
         router = chain.router
@@ -366,16 +306,8 @@ class JobHost:
         chain.operator_state.begin(control.epoch, control.start.unions)
         self._resume_watermarks(chain, state, now_ms)
         task.advance_processing_time(now_ms)
-        exchanges = self.plan.exchanges
-        bundle = merge(
-            frames,
-            lambda frame: exchanges[frame.target].input_index,
-            later_input_first=chain.root.later_input_first,
-        )
+        bundle = self._merged_input(chain, frames)
         if bundle is not None:
-            exchange = exchanges[plan.inputs[0].exchange]
-            if plan.keyed and bundle.keys is None and derives_keys(plan, exchange):
-                bundle.keys = keys_in(bundle.values, exchange.key_selector)
             work.records_in = len(bundle)
             if plan.keyed and bundle.keys is not None:
                 work.take_keys(number, bundle.keys, self._keyed_count(frames))
@@ -395,8 +327,22 @@ class JobHost:
             report.unions = UnionLists(plan.id, number, unions)
         return rows, report
 
+    def _merged_input(self, chain: OperatorChain, frames: list[Frame]) -> Bundle | None:
+        """Return all records in the order of their places, with their keys; None if there are no records."""
+        plan, exchanges = chain.task, self.plan.exchanges
+        bundle = merge(
+            frames,
+            lambda frame: exchanges[frame.target].input_index,
+            later_input_first=chain.root.later_input_first,
+        )
+        if bundle is not None and plan.keyed and bundle.keys is None:
+            exchange = exchanges[plan.inputs[0].exchange]
+            if derives_keys(plan, exchange):
+                bundle.keys = keys_in(bundle.values, exchange.key_selector)
+        return bundle
+
     def _keyed_count(self, frames: list[Frame]) -> int:
-        """How many records came by their key; the others are broadcast."""
+        """Return how many records came by their key; the others are broadcast."""
         exchanges = self.plan.exchanges
         return sum(
             len(frame.bundle)
@@ -419,7 +365,8 @@ class JobHost:
         ended: bool,
         report: Report,
     ) -> Iterator[Row]:
-        """A watermark assigner behind an exchange tells its listeners how far it has come."""
+        """Save the watermark generator if the root is a watermark assigner. Yield controls that tell the
+        tasks whose clocks depend on it how far it has come."""
         root = chain.assigners.get(chain.task.root)
         if root is None:
             return
@@ -453,7 +400,7 @@ class JobHost:
         return task
 
     def _new_task(self, plan: TaskPlan, old: AnyTask) -> AnyTask:
-        """What a function remembers in attributes is not what the log says: it starts anew."""
+        """Replace a task whose function remembers, in its attributes, something else than the log says."""
         del self._tasks[plan.id, old.chain.subtask]
         old.chain.close()
         return self._task(plan, old.chain.subtask)
@@ -469,22 +416,36 @@ class JobHost:
             raise
 
     def close_level(self, level: int) -> None:
-        """Close the functions of a level at the end of a job, as far as they were opened here."""
+        """Close those functions of a level that were opened here. Called at the end of a job."""
         for key, task in list(self._tasks.items()):
             if task.chain.task.level == level:
                 del self._tasks[key]
                 task.chain.close()
 
     def close(self) -> None:
+        """Close all functions and the state backend."""
         for level in range(self.plan.levels + 1):
             self.close_level(level)
         self._states.clear()
         self._opened.close()
 
 
+def _decode_input(blobs: Iterable[bytes], work: Pass) -> tuple[list[Frame], Control]:
+    """Return the frames for a label, and its controls joined into one."""
+    frames: list[Frame] = []
+    controls: list[Control] = []
+    for blob in blobs:
+        if codec.kind_of(blob) == BlobKind.FRAME:
+            frames.append(decode_frame(blob))
+            work.bytes_in += len(blob)
+        else:
+            controls.append(decode_control(blob))
+    return frames, join_controls(controls)
+
+
 @contextmanager
 def _reset_on_failure(task: AnyTask) -> Iterator[None]:
-    """A task outlives a failed attempt, and whoever drives it may stop half-way."""
+    """Reset the task if the block fails, or is left half-way: the task will be used again."""
     try:
         yield
     except BaseException:
@@ -493,12 +454,12 @@ def _reset_on_failure(task: AnyTask) -> Iterator[None]:
 
 
 def _where(chain: OperatorChain) -> str:
-    """Names the state of a chain's root in errors."""
+    """Return how error messages name the state of a chain's root."""
     return f"state of operator '{chain.root.name}' (uid '{chain.root.plan.uid}')"
 
 
 def origins_of(plan: JobPlan) -> dict[int, int | None]:
-    """origin -> its number of splits if the plan fixes it, None if the source decides."""
+    """Return the number of splits of each watermark origin, or None where the source decides it."""
     result: dict[int, int | None] = {}
     for task in plan.tasks.values():
         for origin in task.origins:

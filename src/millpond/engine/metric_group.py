@@ -1,4 +1,4 @@
-"""Metrics inside a task. What changed during a batch is sent to the driver at its end."""
+"""Metrics inside a task. The changes of a batch are sent to the driver when the batch ends."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Distribution(Distribution):
 
 
 class TaskMetrics:
-    """All metrics of a task by full name."""
+    """All metrics of one chain, by full name."""
 
     def __init__(self) -> None:
         self.counts: dict[str, _Count] = {}
@@ -47,12 +47,12 @@ class TaskMetrics:
         self.distributions: dict[str, _Distribution] = {}
 
     def mark(self) -> tuple[Any, ...]:
-        """Where all metrics stand, for `back_to`."""
+        """Return where all metrics stand, for `back_to`."""
         counts = [(count, count.total, count.unsent) for count in self.counts.values()]
         return counts, [(d, len(d.values)) for d in self.distributions.values()]
 
     def back_to(self, mark: tuple[Any, ...]) -> None:
-        """Forget what was counted since `mark`."""
+        """Forget what was counted since `mark` was called. Gauges are not affected."""
         counts, distributions = mark
         for count, total, unsent in counts:
             count.total, count.unsent = total, unsent
@@ -60,7 +60,7 @@ class TaskMetrics:
             del distribution.values[length:]
 
     def take(self) -> MetricChanges:
-        """name -> (kind, value) of everything that changed since the last call."""
+        """Return what has changed since the last call, and the current value of every gauge."""
         taken: MetricChanges = {}
         for name, count in self.counts.items():
             if count.unsent:
@@ -80,6 +80,8 @@ class TaskMetrics:
 
 
 class TaskMetricGroup(MetricGroup):
+    """A group of a task's metrics. `prefix` begins their full names."""
+
     def __init__(self, metrics: TaskMetrics, prefix: str) -> None:
         self._metrics = metrics
         self._prefix = prefix
@@ -102,7 +104,7 @@ class TaskMetricGroup(MetricGroup):
 
 
 def combine(totals: dict[str, Any], taken: MetricChanges) -> None:
-    """Add what one task sent to the job's totals."""
+    """Add the changes that one task has sent to the totals of the job."""
     for name, (kind, value) in taken.items():
         if kind == "sum":
             totals[name] = totals.get(name, 0) + value

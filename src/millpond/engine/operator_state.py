@@ -1,8 +1,10 @@
-"""The lists of a function without a key: given to it when it starts, filled at the end of batches."""
+"""Operator state: the lists of a function without a key. The function gets them when it starts, and fills
+them at the end of each batch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.core.codec import BlobKind, decode, dumps, freeze, loads
 from millpond.datastream.operator_state import CheckpointedFunction, operator_state_of
@@ -13,9 +15,12 @@ from millpond.state.operator_lists import UNION, InitializationContext, Snapshot
 if TYPE_CHECKING:
     from millpond.engine.chain import OperatorChain
 
+C = TypeVar("C")
+
 
 class OperatorState:
-    """Of the root of a chain, if it is a CheckpointedFunction; else it does nothing."""
+    """The operator state of the root of a chain, if it is a CheckpointedFunction; otherwise this is false,
+    and does nothing."""
 
     def __init__(self, chain: OperatorChain) -> None:
         function = None if chain.task.keyed else operator_state_of(chain.root.plan.function)
@@ -31,18 +36,19 @@ class OperatorState:
 
     @property
     def is_awaited(self) -> bool:
-        """True if the function must not be opened yet: it is to know its state before, as in Flink."""
+        """True if the function must not be opened yet, because it has to get its state first, as in Flink."""
         return self._function is not None and not self._is_initialized
 
     def is_outdated(self, epoch: int, state_is_as_it_was: bool) -> bool:
-        """True if what the function remembers in attributes is not what its lists say: it has seen this
-        batch, which is run again, or others have run batches since."""
+        """Return True if what the function remembers in attributes differs from what its lists say: it has
+        seen this batch, which is run again, or batches have run elsewhere since."""
         if self._function is None or not self._is_initialized:
             return False
         return epoch <= self._epoch or not state_is_as_it_was
 
     def begin(self, epoch: int, unions: dict[int, bytes] | str | None = None) -> None:
-        """The task is bound to its state. `unions`: see frames.Start."""
+        """Initialize and open the function, unless that has happened. Called when a batch begins, after the
+        task has been bound to its state. For `unions`, see `controls.Start`."""
         if self._function is None:
             return
         self._epoch = epoch
@@ -59,14 +65,14 @@ class OperatorState:
             clock.bind(state)
 
     def end(self, epoch: int, time_ms: int) -> None:
-        """All records of the batch are through."""
+        """Let the function save its state. Called after the last record of the batch."""
         if self._function is not None:
             context = SnapshotContext(epoch, time_ms)
             self._call(self._function.snapshot_state, "snapshot_state", context)
 
     def changed_unions(self) -> bytes | None:
-        """What others get of this subtask when they start anew, if it is new: the union lists at rest, with
-        their types."""
+        """Return the union lists of this subtask, encoded at rest with their types: what every subtask gets
+        when it starts anew. None if there are none, or if they have not changed since the last call."""
         if not self._unions:
             return None
         state = self._chain.clock.state
@@ -81,7 +87,7 @@ class OperatorState:
         self._reported = encoded
         return encoded
 
-    def _call(self, method: Any, name: str, context: Any) -> None:
+    def _call(self, method: Callable[[C], object], name: str, context: C) -> None:
         try:
             method(context)
         except Exception as problem:

@@ -1,11 +1,11 @@
-"""The last pass: user-written sinks get their records; everything for the driver passes through."""
+"""The last pass: user-written sinks get their records, and everything for the driver passes through."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
+from millpond.common.typeinfo import PickledBytesTypeInfo
 from millpond.core import codec
 from millpond.core.bundle import Bundle
 from millpond.core.codec import BlobKind
@@ -19,7 +19,7 @@ from millpond.engine.context import TaskClock, TaskRuntimeContext
 from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge
 from millpond.engine.exchange.reports import Prepared, Report
 from millpond.engine.metric_group import TaskMetrics
-from millpond.engine.operators.user_errors import user_error
+from millpond.engine.operators.user_errors import close_function, user_error
 from millpond.engine.work_meter import Surroundings, WorkMeter
 from millpond.plan.physical import JobPlan, OperatorPlan, SinkPlan
 
@@ -47,13 +47,16 @@ class _Context(SinkContext):
 
 
 def has_worker_sinks(plan: JobPlan) -> bool:
+    """Return True if some sink runs on the workers, so that this pass is needed."""
     return any(sink.kind in _ON_WORKERS for sink in plan.sinks.values())
 
 
 def sinks_stay_where_records_are(plan: JobPlan) -> bool:
-    """True if every sink on the workers has as many subtasks as the job has partitions and nobody
-    asked for records to be spread otherwise: then partition n is subtask n, without a shuffle.
-    Records of one key are in one partition, so they stay in order."""
+    """Return True if sinks can take their records where they are: partition n is then subtask n, without a
+    shuffle. Records of one key are in one partition, so they stay in order.
+
+    That is so if every sink on the workers has as many subtasks as the job has partitions, and the program
+    does not ask for another distribution."""
     routes = [route for operator in plan.operators.values() for route in operator.routes]
     return all(
         plan.sinks[route.sink].kind not in _ON_WORKERS
@@ -78,8 +81,11 @@ class SinkHost:
     def run(
         self, rows: Iterable[Row], subtask: int | None, epoch: int, processing_time_ms: int
     ) -> list[Row]:
-        """Write the records that are for sinks; return the other rows, and the sinks' messages.
-        `subtask` is which one we are, if records stay where they are; else their labels say it."""
+        """Write the records that are for sinks on the workers. Return all other rows, and a report for each
+        sink that got records.
+
+        `subtask` is the subtask of the sinks, if records stay where they are. If it is None, the labels of
+        the rows say it. If writing fails, what two-phase sinks have prepared is aborted."""
         passed: list[Row] = []
         frames: dict[tuple[int, int], list[Frame]] = {}
         for row in rows:
@@ -109,7 +115,7 @@ class SinkHost:
                 passed.append(report.to_row(0))
         except BaseException:
             for writer in writers:
-                with suppress(Exception):  # what went wrong first is what counts
+                with suppress(Exception):  # the first error is the one to report
                     writer.abort()
             raise
         return passed
@@ -121,7 +127,7 @@ class SinkHost:
         frames: list[Frame],
         context: _Context,
         writers: list[SinkWriter],
-    ) -> Any:
+    ) -> object:
         writer = value = None
         try:
             if isinstance(sink.function, TwoPhaseSink):
@@ -160,9 +166,9 @@ class SinkHost:
         return opened
 
     def close(self) -> None:
-        for sink, _ in self._opened.values():
-            if isinstance(sink.function, Function):
-                sink.function.close()
+        """Close the functions of all sinks that were opened."""
+        for (_, subtask), (sink, _) in self._opened.items():
+            close_function(sink.function, sink.name, subtask)
         self._opened.clear()
 
 
@@ -173,14 +179,14 @@ def _write_many(writer: SinkWriter, bundle: Bundle) -> bool:
 
 
 def _as_operator(sink: SinkPlan) -> OperatorPlan:
-    """A sink as its RuntimeContext shows it."""
+    """Return a sink as an operator, which is what its RuntimeContext describes."""
     return OperatorPlan(
         sink.id,
         OperatorKind.SINK,
         sink.name,
         sink.uid,
         None,
-        None,
+        PickledBytesTypeInfo(),
         {},
         sink.parallelism,
         default_max_parallelism(sink.parallelism),

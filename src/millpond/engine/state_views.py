@@ -1,23 +1,24 @@
-"""Which versions of queryable states can be read, while other threads work on them (O6).
+"""Which versions of queryable states can be read while another thread works on them (O6).
 
-One thread works: it loads key groups, runs batches on them, keeps them until the next batch. Others may read
-at any moment, and get exactly what batch C left, C being the newest batch that Spark has committed. Why
-that is so:
+One thread works: it loads key groups, runs batches on them, and keeps them until the next batch. Other
+threads may read at any moment, and get exactly what batch C left, where C is the newest batch that Spark has
+committed. Here is why that works:
 
-1. A key group at work or at rest has at most two versions: what was there before the newest batch that ran
-   here (`base_epoch`), which tables remember until they are committed, and what that batch left
-   (`now_epoch`), once it is through. Every batch runs on every key group. So if this slot is still the
-   one that works on the key group, C is one of the two, and a reader says which.
-2. While a batch changes tables, only the base is read. Tables remember what was there before they change it,
-   and are read in the opposite order (`state/hash/tables.py`), or keep changes apart until the commit
-   (`state/ordered/tables.py`).
-3. When tables are loaded, committed or rolled back, the base itself changes. Then `sequence` is odd. It is
-   even otherwise, and has grown if such a thing happened meanwhile: a reader takes it before and after,
-   and reads again if it is odd or not the same. Nobody waits for anybody.
-4. What is taken out is immutable, or a copy that was made in one step of the interpreter.
+1. A key group has at most two versions: the one from before the newest batch that ran here (`base_epoch`),
+   which tables remember until they are committed, and the one that this batch left (`now_epoch`), once it is
+   finished. Every batch runs on every key group. So if this slot is still the one that works on the key
+   group, C is one of the two, and the reader says which.
+2. While a batch changes tables, only the base is read. Tables either remember what was there before they
+   change it, and are read in the opposite order (`state/hash/tables.py`), or keep changes apart until the
+   commit (`state/ordered/tables.py`).
+3. When tables are loaded, committed or rolled back, the base itself changes. `sequence` is odd while that
+   happens and even otherwise, and grows each time. A reader takes it before and after, and reads again if it
+   was odd or has changed. Nobody waits for anybody.
+4. What a reader takes out is immutable, or a copy that was made in one step of the interpreter.
 
-If neither version is C, there is no answer here: the key group lies elsewhere now (C is newer than both), or
-so many changes were waiting that they were committed before Spark had (the base is newer than C).
+If neither version is C, there is no answer here. Either the key group is elsewhere now (C is newer than both
+versions), or so many changes were waiting that they were committed before Spark committed the batch (the base
+is newer than C).
 
 A backend that cannot be read from another thread (`reads_from_any_thread`) is never read while a batch runs
 on a key group: both sides hold `lock` then.
@@ -29,7 +30,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from millpond.common.basic_types import PickledBytesTypeInfo, TypeInformation
 from millpond.core.labels import NUMBERS_PER_TASK
@@ -39,18 +40,30 @@ from millpond.errors import MillpondError, ProgramError
 from millpond.plan.physical import JobPlan, OperatorPlan
 from millpond.state.key_group_state import KeyGroupState
 
+R = TypeVar("R")
 Place = tuple[int, int]  # task, key group
 NEEDS_SLOTS = (
-    "The program has queryable state. Slots answer for it, but millpond.slots is off: set it to on."
+    "The program has queryable state, which only slots can serve, but millpond.slots is off: "
+    "set it to on."
 )
 
 
+class ReaderLock(AbstractContextManager[bool], Protocol):
+    """A lock that keeps readers and the thread that works apart, such as a `threading.Lock`."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Wait for the lock, at most `timeout` seconds unless that is -1. Return True if it was acquired."""
+
+    def release(self) -> None:
+        """Give the lock back."""
+
+
 class Unreadable(Enum):
-    """Why there is no answer."""
+    """Why a state cannot be read."""
 
     MOVING = "the state is being loaded or committed"
-    AHEAD = "a batch is under way, and what was there before it is no longer there"
-    OUTDATED = "the key group lies elsewhere by now"
+    AHEAD = "a batch is running, and the version from before it is gone"
+    OUTDATED = "the key group is elsewhere by now"
     NOT_LOADED = "the key group is not loaded yet"
 
 
@@ -64,11 +77,11 @@ class QueryableState:
     descriptor: StateDescriptor
     key_type: TypeInformation | None
     max_parallelism: int
-    first_number: int  # of the task's key groups among all labels of its level, see labels.py
+    first_number: int  # of the task's key groups among all labels of its level (core/labels.py)
 
 
 class GroupView:
-    """The versions of one key group. Written by the thread that works, read by others."""
+    """The versions of one key group. The thread that works writes it, and other threads read it."""
 
     __slots__ = ("base_clock", "base_epoch", "now_clock", "now_epoch", "sequence", "state")
 
@@ -76,37 +89,39 @@ class GroupView:
         self.sequence = 1
         self.state = state
         self.base_epoch = -1
-        self.base_clock = 0  # event time then
-        self.now_epoch: int | None = None  # None: a batch is at work, or has failed
+        self.base_clock = 0  # the event time at which the base was left
+        self.now_epoch: int | None = None  # None while a batch runs, and after it has failed
         self.now_clock = 0
 
 
 class StateViews:
-    """All that can be looked up in one slot. `on_declared` is called when a state is declared."""
+    """Everything that can be looked up in one slot. `on_declared` is called when a state is declared."""
 
     def __init__(
         self,
         on_declared: Callable[[], None] | None = None,
-        lock: Any = None,
+        lock: ReaderLock | None = None,
     ) -> None:
         self.states: dict[str, QueryableState] = {}
         self.groups: dict[Place, GroupView] = {}
-        self.newest_epoch = -1  # of the batches that have begun here: those before it are committed
+        self.newest_epoch = -1  # of the batches that have begun here; earlier ones are committed
         self.is_exclusive = False
-        self.lock = lock  # of readers and whoever works; None: there is one thread only
+        self.lock = lock  # None if nobody reads from another thread
         self._on_declared = on_declared
-        self._tasks: frozenset[int] = frozenset()  # with queryable states
+        self._tasks: frozenset[int] = frozenset()  # those that have queryable states
         self._problem: MillpondError | None = None
 
     # --- what there is ---------------------------------------------------------------------------
 
     def fit_to(self, backend: StateBackend) -> None:
+        """Learn from the backend whether readers must be kept out while a batch runs."""
         self.is_exclusive = not backend.reads_from_any_thread
 
     def declare(
         self, plan: JobPlan, task: int, operator: OperatorPlan, descriptor: StateDescriptor
     ) -> None:
-        """A function asks for a queryable state: when it is opened, in each of its subtasks."""
+        """Add a queryable state that a function asks for. Called when the function is opened, in each of its
+        subtasks. What is wrong with it is raised later, by `check`."""
         name = descriptor.queryable_name
         assert name is not None
         known = self.states.get(name)
@@ -115,7 +130,7 @@ class StateViews:
                 self._problem = ProgramError(
                     f"The queryable state '{name}' is declared by operator '{known.operator.name}' (state "
                     f"'{known.descriptor.name}') and by operator '{operator.name}' (state "
-                    f"'{descriptor.name}'). Such a name must be unique within a job."
+                    f"'{descriptor.name}'). The name of a queryable state must be unique within a job."
                 )
             return
         self.states[name] = describe(plan, task, operator, descriptor)
@@ -127,19 +142,20 @@ class StateViews:
                 self._problem = problem
 
     def check(self) -> None:
-        """After functions were opened: raise what is wrong with what they have declared. Not before, because
-        it would be taken for a failure of theirs."""
+        """Raise what is wrong with the declared states. Called after functions were opened, because an error
+        inside their `open` would be taken for a failure of the function."""
         if self._problem is not None:
             raise self._problem
 
-    # --- called by whoever works -----------------------------------------------------------------
+    # --- called by the thread that works ------------------------------------------------------------
 
     def exclusively(self) -> AbstractContextManager[Any]:
-        """Around the work on a key group."""
+        """Return a context manager that keeps readers out, if the backend needs that, during the work."""
         return self.lock if self.is_exclusive and self.lock is not None else nullcontext()
 
     def begin(self, task: int, key_group: int, epoch: int) -> None:
-        """A batch begins with a key group: its state will be loaded, committed or rolled back."""
+        """Note that a batch begins on a key group, whose state will now be loaded, committed or rolled back.
+        Raises what `check` raises."""
         self.check()
         if task in self._tasks:
             self.newest_epoch = max(self.newest_epoch, epoch)
@@ -150,8 +166,8 @@ class StateViews:
     def loaded(
         self, task: int, key_group: int, state: KeyGroupState, epoch: int, clock: int
     ) -> None:
-        """The state is as it was before batch `epoch`, when event time was `clock`, and in the form that is
-        declared. Only that batch will change it from now on."""
+        """Note that the state is as it was before batch `epoch`, when event time was `clock`, and has the
+        declared types. From now on only that batch will change it."""
         if task not in self._tasks:
             return
         view = self.groups.get((task, key_group)) or GroupView(state)
@@ -162,14 +178,14 @@ class StateViews:
         self.groups[task, key_group] = view
 
     def finished(self, task: int, key_group: int, epoch: int, clock: int) -> None:
-        """The batch is through; what it did waits for its commit."""
+        """Note that the batch has finished; its changes wait for the commit."""
         view = self.groups.get((task, key_group))
         if view is not None:
             view.now_clock = clock
             view.now_epoch = epoch
 
     def commit_early(self, task: int, key_group: int, state: KeyGroupState) -> None:
-        """Commit a state before it is known whether its batch counts."""
+        """Commit a state before it is known whether its last batch counts."""
         view = self.groups.get((task, key_group))
         if view is None:
             state.commit()
@@ -181,15 +197,19 @@ class StateViews:
         view.sequence += 1
 
     def is_read(self, task: int) -> bool:
+        """Return True if the task has queryable states."""
         return task in self._tasks
 
-    # --- called by whoever reads -----------------------------------------------------------------
+    # --- called by threads that read ----------------------------------------------------------------
 
     def read(
-        self, place: Place, committed_epoch: int, take: Callable[[KeyGroupState, bool, int], Any]
-    ) -> Any:
-        """What `take(state, committed, event time)` takes out of the version that batch `committed_epoch`
-        left, or why there is no such thing here (Unreadable)."""
+        self, place: Place, committed_epoch: int, take: Callable[[KeyGroupState, bool, int], R]
+    ) -> R | Unreadable:
+        """Return what `take(state, committed, event time)` returns for the version that batch
+        `committed_epoch` left, or why that version cannot be read here.
+
+        `take` must look at the last commit of the state if `committed`, otherwise at its current content.
+        What it raises is passed on. Called by reading threads."""
         view = self.groups.get(place)
         if view is None:
             return Unreadable.NOT_LOADED
@@ -212,18 +232,19 @@ class StateViews:
         except Exception:
             if view.sequence == sequence:
                 raise
-            return Unreadable.MOVING  # it changed under our hands
+            return Unreadable.MOVING  # it failed because the state changed meanwhile
         return found if view.sequence == sequence else Unreadable.MOVING
 
 
 def has_queryable_sinks(plan: JobPlan) -> bool:
-    """True if a stream ends with as_queryable_state: the only queryable states that a plan knows of."""
+    """Return True if a stream ends with as_queryable_state. A plan knows no other queryable states."""
     return any(hasattr(operator.function, "queryable_name") for operator in plan.operators.values())
 
 
 def describe(
     plan: JobPlan, task: int, operator: OperatorPlan, descriptor: StateDescriptor
 ) -> QueryableState:
+    """Return what look-ups must know about a state that an operator of a task has declared queryable."""
     own = plan.tasks[task]
     key_types = [plan.exchanges[task_input.exchange].key_type for task_input in own.inputs]
     declared = [t for t in key_types if t is not None and not isinstance(t, PickledBytesTypeInfo)]

@@ -1,8 +1,9 @@
-"""A task at work: records in, timers fired, clocks advanced. Whoever drives it hands time in.
+"""Runs a task record by record: takes records in, fires timers, advances the clocks. The caller hands time
+in.
 
-Event time passes through every instant: while a timer for t fires, the watermark is t, whether the
-watermark came step by step or in one leap. So what a task sees and emits does not depend on where
-batches are cut, nor on how many watermarks it was told.
+Event time passes through every instant: while a timer for t fires, the watermark is t, whether it got there
+step by step or in one leap. So what a task sees and emits depends neither on where batches are cut nor on how
+many watermarks it was given.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from millpond.core.bundle import (
     Place,
 )
 from millpond.core.codec import freeze, thaw_all
+from millpond.core.columns import Numbers
 from millpond.datastream.time_domain import TimeDomain
 from millpond.engine.chain import OperatorChain
-from millpond.engine.operators.base import Handler, Outputs, is_tagged
+from millpond.engine.operators.base import Handler, Outputs, TimerContext, is_tagged
 from millpond.state.key_group_state import KeyGroupState
 
 
 class Task:
-    """An opened chain bound to one key group at a time: `bind`, then `run` and the clocks, then
-    `finish`, which sends what came out down the chain."""
+    """An opened chain, bound to one key group at a time. For each key group, call `bind`, then `run` and the
+    methods that advance the clocks, then `finish`, which sends the results down the chain."""
 
     def __init__(self, chain: OperatorChain) -> None:
         self.chain = chain
@@ -37,7 +39,7 @@ class Task:
         self._by_record = chain.root.by_record()
         self._handlers: list[Handler] = []
         self._on_timer: Handler = lambda time_ms, context: None
-        self._context: Any = None
+        self._context: TimerContext | None = None
         self._add: Callable[[Any, int | None, Place], None] = self._add_value
         self._tell_horizon: Callable[[int], None] | None = None
         if self._by_record is not None:
@@ -52,7 +54,7 @@ class Task:
         self._side_outputs: dict[str, BundleBuilder] = {}
 
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
-        """Turn to a key group whose clocks stand at the given times."""
+        """Turn to a key group, with the clocks at the given times."""
         self._state = state
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
@@ -61,7 +63,7 @@ class Task:
             self._tell_horizon(watermark)
 
     def reset(self) -> None:
-        """After a failure: nothing of what was collected may come out later."""
+        """Forget what was collected, so that it does not come out later. Called after a failure."""
         self._clock.in_processing_timer = False
         self._output = BundleBuilder()
         self._side_outputs.clear()
@@ -69,8 +71,8 @@ class Task:
         self.chain.metrics.take()
 
     def run(self, bundle: Bundle, end_clock: int) -> None:
-        """Process records in order; before each one the clock goes to the record's place, at most
-        to `end_clock`, and due timers fire."""
+        """Process records in order. Before each one, the clock advances to the record's place, at most to
+        `end_clock`, and due timers fire."""
         clock = self._clock
         bundle = bundle.within(min(clock.watermark, end_clock), end_clock)
         root = self._by_record
@@ -81,7 +83,7 @@ class Task:
             self._tell_horizon(end_clock)
         timers, current, context = self._state.event_timers, clock.current, self._context
         watermark = clock.watermark
-        value: Any = None
+        value: object = None
         try:
             for place_clock, key, value, timestamp, sequence, phase, handle in zip(  # noqa: B905
                 bundle.each_clock(),
@@ -105,13 +107,13 @@ class Task:
         except Exception as problem:
             raise root.failed(problem, root.action, value) from None
 
-    def _each_handler(self, inputs: int | list[int]) -> Iterable[Any]:
+    def _each_handler(self, inputs: int | list[int]) -> Iterable[Handler]:
         if isinstance(inputs, int):
             return repeat(self._handlers[inputs])
         return map(self._handlers.__getitem__, inputs)
 
     def advance_watermark(self, watermark: int) -> None:
-        """Fire all event-time timers up to `watermark`, in order, then stand there."""
+        """Fire all event-time timers up to `watermark`, in order, and leave the clock there."""
         clock = self._clock
         if watermark > clock.watermark:
             if watermark >= self._state.event_timers.next_ms:
@@ -119,7 +121,9 @@ class Task:
             clock.watermark = watermark
 
     def _fire_event_timers(self, watermark: int) -> None:
-        """A timer is removed before its callback, which may register the same time again; one that a
+        """Fire the event-time timers up to `watermark`.
+
+        A timer is removed before its callback, which may register the same time again. A timer that a
         callback registers and that is due already fires in this same advance (C13, C52)."""
         clock, current = self._clock, self._clock.current
         on_timer, context = self._on_timer, self._context
@@ -145,7 +149,8 @@ class Task:
                 raise self._timer_failed(problem, time_ms, TimeDomain.EVENT_TIME) from None
 
     def advance_processing_time(self, processing_time_ms: int, after_records: bool = False) -> None:
-        """Fire all processing-time timers up to now. Overdue ones fire at once (C16)."""
+        """Fire all processing-time timers up to the given time, including those that are overdue (C16).
+        `after_records` says on which side of the batch's records their results have their place."""
         clock, timers = self._clock, self._state.processing_timers
         clock.processing_time_ms = processing_time_ms
         context = self._context
@@ -169,7 +174,7 @@ class Task:
         self._root.send(self._collected())
 
     def _collected(self) -> Outputs:
-        """Take what has been collected, side outputs first."""
+        """Yield and forget what has been collected, side outputs first."""
         for tag, output in (*self._side_outputs.items(), (None, self._output)):
             bundle = output.build()
             if bundle is not None:
@@ -178,8 +183,8 @@ class Task:
     def _add_stamped(self, result: tuple[Any, int], _: int | None, place: Place) -> None:
         self._add_value(result[0], result[1], place)
 
-    def _add_value(self, result: Any, timestamp: int | None, place: Place) -> None:
-        # Frozen at once: the function may change it before it yields the next.
+    def _add_value(self, result: object, timestamp: int | None, place: Place) -> None:
+        # Frozen at once, because the function may change it before it yields the next result.
         if is_tagged(result):
             tag = result[0].tag_id
             output = self._side_outputs.setdefault(tag, BundleBuilder())
@@ -194,9 +199,9 @@ class Task:
 
 
 def _later_input_is_first(inputs: int | list[int]) -> bool:
-    """Whether no record of input 1 comes after one of input 0."""
+    """Return True if no record of input 1 comes after one of input 0."""
     return isinstance(inputs, int) or 1 not in inputs[inputs.index(0) if 0 in inputs else 0 :]
 
 
-def _each(numbers: Any) -> Iterable[int]:
+def _each(numbers: int | Numbers) -> Iterable[int]:
     return repeat(numbers) if isinstance(numbers, int) else numbers.tolist()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Which task drives a chain."""
+"""Chooses the task that drives a chain."""
 
 from __future__ import annotations
 
@@ -19,4 +19,5 @@ _TASKS: dict[Drive, Callable[[OperatorChain], AnyTask]] = {
 
 
 def make_task(chain: OperatorChain) -> AnyTask:
+    """Return a task that drives a chain in the way its root wants (`Operator.drive`)."""
     return _TASKS[chain.root.drive](chain)

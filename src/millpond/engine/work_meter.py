@@ -1,7 +1,7 @@
-"""What a host does for a task: records and bytes in and out, time, hottest keys.
+"""Measures the work of a host for its tasks: records and bytes in and out, time, hottest keys.
 
-Counted per frame and per pass, never per record. The numbers of a pass go to the driver with its other
-messages, so those of an attempt that fails are lost with it, and those that arrive are exact.
+Work is counted per frame and per pass, never per record. The numbers of a pass go to the driver with the rest
+of its report, so the numbers of a failed attempt are lost with it, and those that arrive are exact.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from millpond.engine.exchange.reports import Report, WorkCounts
 if TYPE_CHECKING:
     from millpond.engine.exchange.router import Router
 
-_SAMPLE = 32  # keys; one that matters to the job dominates its key group
+_SAMPLE = 32  # keys; enough, because a key that matters to the job dominates its key group
 _SAMPLE_EVERY = 200  # records of a key group
 _HOTTEST = 3
 _KEY_TEXT = 80
-# Where to look: one place in each of so many equal parts, by chance, so that it is never in step with a
-# pattern of keys; and not always the same places.
+# Where to sample: a random position in each of _SAMPLE equal parts, so that the positions never coincide with
+# a pattern in the keys; and not always the same positions.
 _chance = Random(7)
 _places = cycle(
     [
@@ -40,8 +40,8 @@ _times = itemgetter(0)
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a host cannot know by itself: time in ns from any start (it need not be the time of day), the
-    share of the memory it may use that is in use (0: unknown), and the name of its machine."""
+    """What a host cannot know by itself: the time in ns since any moment (it need not be the time of day),
+    how much of the memory it may use is in use (from 0 to 1; 0 if unknown), and the name of its machine."""
 
     clock_ns: Callable[[], int] = lambda: 0
     memory_share: Callable[[], float] = lambda: 0.0
@@ -49,32 +49,35 @@ class Surroundings:
 
 
 class WorkMeter:
-    """One for each host."""
+    """Measures the work of one host."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.clock_ns = surroundings.clock_ns
         self.memory_share = surroundings.memory_share
         self.machine = surroundings.machine
         self._untold_ns: dict[tuple[int, int], int] = {}
-        self.unseen: dict[tuple[int, int], int] = {}  # records since the keys were looked at
+        self.unseen: dict[tuple[int, int], int] = {}
+        """(task, key group) -> records since its keys were last sampled"""
 
     def begin(self, task: int, subtask: int) -> Pass:
+        """Return a pass whose time starts to count now."""
         return Pass(self, task, subtask)
 
     def add_time(self, task: int, subtask: int, busy_ns: int) -> None:
+        """Add time that a subtask has worked, for the next report that has its work."""
         self._untold_ns[task, subtask] = self._untold_ns.get((task, subtask), 0) + busy_ns
 
     def take_time(self, task: int, subtask: int) -> int:
-        """What was not told yet."""
+        """Return the time in ns that has not been reported yet, and count from 0 again."""
         return self._untold_ns.pop((task, subtask), 0)
 
     def sink_work(self, sink: int, subtask: int) -> WorkCounts:
-        """The time a sink took; its records are counted where they come from."""
+        """Return the time that a sink took since the last call. Records are counted where they come from."""
         return WorkCounts(sink, subtask, busy_ns=self.take_time(sink, subtask))
 
 
 class Pass:
-    """Time counts from `begin` on, without the pauses in which others work."""
+    """The work of one pass. Time counts from `WorkMeter.begin` on, except while others work."""
 
     def __init__(self, meter: WorkMeter, task: int, subtask: int) -> None:
         self._meter = meter
@@ -87,14 +90,19 @@ class Pass:
         self._hottest: tuple[tuple[str, int], ...] = ()
 
     def pause(self) -> None:
+        """Stop counting time, until `resume` is called."""
         self._meter.add_time(self._task, self._subtask, self._meter.clock_ns() - self._since_ns)
 
     def resume(self) -> None:
+        """Count time again."""
         self._since_ns = self._meter.clock_ns()
 
     def take_keys(self, key_group: int, keys: list[Any], keyed_count: int) -> None:
-        """The keys of all records of a key group. If fewer have one, None among them is no key. When many
-        batches are small, some stand for all."""
+        """Look for the hottest keys among those of a batch of a key group.
+
+        `keys` has an entry for every record, and `keyed_count` says how many of the records came by key: if
+        they are fewer, a None among the keys is not a key. If batches are small, only some of them are looked
+        at, and stand for the others."""
         self._keyed = (key_group, keyed_count)
         unseen = self._meter.unseen
         before = unseen.get((self._task, key_group))
@@ -105,7 +113,7 @@ class Pass:
             self._hottest = hottest(keys, count, none_is_a_key=keyed_count == len(keys))
 
     def end(self, router: Router, report: Report) -> None:
-        """Put the counts into the pass's report, unless it is empty and no record came or went."""
+        """Put the counts into the report of the pass, unless it is empty and no record came or went."""
         self.pause()
         if not (report or self.records_in or router.records_out):
             return
@@ -127,13 +135,14 @@ class Pass:
 
 
 def hottest(keys: list[Any], count: int, none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
-    """The most frequent keys of a key group, as text, with how often they came in `count` records: estimated
-    from a sample. Where there are more than a few, a key that came once says nothing, and is left out."""
+    """Return the most frequent keys of a key group as text, each with an estimate, from a sample, of how
+    often it came in `count` records. If there are more than a few keys, those that came only once in the
+    sample are left out, because they say nothing."""
     sample = keys
     if len(keys) > _SAMPLE:
         sample = [keys[i] for i in (next(_places) * len(keys)).astype(numpy.int64).tolist()]
     if sample and type(sample[0]) is Frozen:
-        # The same object for the same bytes: to compare two of them would mean to read both.
+        # The same object for the same bytes, because comparing two of them would mean to unpickle both.
         same: dict[bytes, Any] = {}
         sample = [same.setdefault(key.data, key) if type(key) is Frozen else key for key in sample]
     counts = Counter(sample)
@@ -148,10 +157,10 @@ def hottest(keys: list[Any], count: int, none_is_a_key: bool = True) -> tuple[tu
     return tuple((key_text(thaw(key)), round(times * scale)) for times, key in found[:_HOTTEST])
 
 
-def key_text(key: Any) -> str:
-    """What people get to see of a key."""
+def key_text(key: object) -> str:
+    """Return a key as people get to see it: short, and without raising if its `repr` fails."""
     try:
         text = key if isinstance(key, str) else repr(key)
-    except Exception:  # a class of the user's
+    except Exception:  # the key's class may be the user's
         text = f"a {type(key).__name__}"
     return text if len(text) <= _KEY_TEXT else text[: _KEY_TEXT - 3] + "..."

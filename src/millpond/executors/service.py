@@ -11,8 +11,9 @@ from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.datastream.data_stream_sink import CloseableIterator
 from millpond.datastream.execution import ExecutionService, Program
+from millpond.driver.executor import ExecutorFactory
 from millpond.driver.planning import plan_job
-from millpond.driver.running_job import ExecutorFactory, RunningJob, listeners, now_ms
+from millpond.driver.running_job import RunningJob, listeners, now_ms
 from millpond.errors import ProgramError
 from millpond.plan.explain import draw, to_json
 from millpond.plan.physical import JobPlan
@@ -24,17 +25,17 @@ _END = object()
 
 
 class JobService(ExecutionService):
-    """The ExecutionService of `datastream.execution`."""
+    """Runs programs on Spark or in the calling process. `datastream/execution.py` finds it by name."""
 
     def submit(self, program: Program) -> RunningJob:
         return self._submit(program, None)
 
     def submit_and_collect(self, program: Program) -> CloseableIterator:
-        results: queue.Queue[Any] = queue.Queue()
+        results: queue.Queue[Any] = queue.Queue()  # a list of values per batch, at last _END
         job = self._submit(program, results.put)
         job.get_job_execution_result().add_done_callback(lambda _: results.put(_END))
 
-        def values() -> Iterator[Any]:
+        def values() -> Iterator[object]:
             while (batch := results.get()) is not _END:
                 yield from batch
             job.get_job_execution_result().result()
@@ -52,7 +53,7 @@ class JobService(ExecutionService):
     def draw_plan(self, program: Program) -> str:
         return draw(program.graph, _plan(program), program.chaining)
 
-    def spark_session(self) -> Any:
+    def spark_session(self) -> object:
         from millpond.executors.spark.session import get_session
 
         return get_session(Configuration())
@@ -83,7 +84,8 @@ def _plan(program: Program) -> JobPlan:
 
 
 def _leave_if_only_the_plan_is_wanted(program: Program) -> None:
-    """See `plan/preview.py`: `millpond info app.py` runs a program for its plan."""
+    """Hand over the plan and end the program, if it runs only for its plan: `millpond info app.py` does that
+    (see `plan/preview.py`)."""
     preview = current_preview()
     if preview is None:
         return

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from millpond.common.typeinfo import TypeInformation
 from millpond.core.key_groups import default_max_parallelism
 from millpond.datastream.operator_state import keeps_operator_state
 from millpond.datastream.stream_graph import (
@@ -56,8 +57,8 @@ class OperatorPlan:
     name: str
     uid: str
     function: Any
-    output_type: Any
-    tag_types: dict[str, Any]
+    output_type: TypeInformation
+    tag_types: dict[str, TypeInformation]
     parallelism: int
     max_parallelism: int
     routes: list[Route] = field(default_factory=list)
@@ -74,12 +75,12 @@ class ExchangePlan:
     source_operator: int
     target_task: int
     input_index: int
-    key_type: Any = None  # as key_by declares it
+    key_type: TypeInformation | None = None  # as key_by declares it
 
 
 @dataclass
 class TaskInput:
-    """One source of records of a task: an exchange as one task or head feeds it. `origins` are the
+    """One source of records of a task: an exchange as one task or source task feeds it. `origins` are the
     sources and assigners its watermark comes from."""
 
     exchange: int

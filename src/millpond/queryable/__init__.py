@@ -6,7 +6,7 @@ rest is internal: `server` in each slot, `desk` in the driver.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from millpond.errors import (
     QueryableStateError,
@@ -39,7 +39,7 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for: drivers and slots need none of the clients."""
     import importlib
 

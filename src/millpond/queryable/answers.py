@@ -10,6 +10,7 @@ from typing import Any
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.core import codec
 from millpond.core.key_groups import key_group_of
+from millpond.datastream.state import StateDescriptor
 from millpond.engine.state_views import QueryableState, StateViews, Unreadable
 from millpond.errors import MillpondError, QueryableStateError
 from millpond.queryable.json_codec import key_from_json, value_to_json
@@ -50,7 +51,7 @@ class Answers:
         self._want_batch = want_batch
         self._readers: dict[str, _Reader] = {}
 
-    def get(self, content: Any) -> dict[str, Any]:
+    def get(self, content: object) -> dict[str, Any]:
         """Return the content of ANSWER for that of GET. All results are from the version that one batch
         left. Raises ValueError if the content is not a look-up."""
         if not isinstance(content, dict) or not isinstance(content.get("keys"), list):
@@ -80,7 +81,7 @@ class Answers:
         results = [reader.result(q, f, now_ms) for q, f in zip(questions, found, strict=True)]
         return {"epoch": epoch, "results": results}
 
-    def _reader(self, name: Any) -> _Reader | None:
+    def _reader(self, name: object) -> _Reader | None:
         declared = self._views.states.get(name) if isinstance(name, str) else None
         if declared is None:
             return None
@@ -171,10 +172,10 @@ class _Reader:
         config = self._descriptor.ttl_config
         self._expiry = None if config is None else Expiry(config, self._clock)
 
-    def entry(self, data: Any) -> Any:
+    def entry(self, data: object) -> object:
         if self._entry_schema is None:
             raise QueryableStateError(
-                f"it is {self._descriptor.kind.value} state, and has no entries"
+                f"it is {self._descriptor.kind.value} state, which has no entries"
             )
         entry = key_from_json(data, self._entry_schema)
         hash(entry)
@@ -198,7 +199,7 @@ class _Reader:
             text = str(problem) if isinstance(problem, MillpondError) else repr(problem)
             return [Status.FAILED, f"{self.title}, key {question.key!r}: {text}"]
 
-    def _value(self, question: _Question, content: Any) -> Any:
+    def _value(self, question: _Question, content: object) -> object:
         if content is MISSING:
             return MISSING
         opened = partial(self._opened, question.key)
@@ -206,7 +207,7 @@ class _Reader:
             return opened(content)
         return self._spec.look_up_value(self._descriptor, content, opened)
 
-    def _opened(self, key: object, value: Any) -> Any:
+    def _opened(self, key: object, value: Any) -> object:
         """Return a value as functions see it, or MISSING if it has expired."""
         if self._expiry is not None:
             time_ms, value = value
@@ -227,11 +228,12 @@ class _ReadClock:
         return None
 
 
-def _copied(descriptor: Any) -> Any:
+def _copied(descriptor: StateDescriptor) -> StateDescriptor:
     try:
-        return codec.loads(codec.dumps(descriptor))
+        copy: StateDescriptor = codec.loads(codec.dumps(descriptor))
     except Exception:  # a function that holds something that cannot be pickled
         return descriptor
+    return copy
 
 
 def description(declared: QueryableState) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millpond.common.job_id import JobID
+from millpond.common.json_values import JsonValue
 from millpond.common.typeinfo import TypeInformation
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import (
     QueryableStateError,
     RetryLaterError,
@@ -52,7 +55,12 @@ class AsyncQueryableStateClient:
         return client
 
     async def get(
-        self, job_id: Any, name: str, key: Any, entry: Any = None, timeout_s: float = 5.0
+        self,
+        job_id: JobID | str,
+        name: str,
+        key: object,
+        entry: object = None,
+        timeout_s: float = 5.0,
     ) -> Any:
         """Return what committed batches have left for a key: a value, a list, a dictionary; with `entry`,
         one entry of a map.
@@ -65,10 +73,10 @@ class AsyncQueryableStateClient:
 
     async def get_many(
         self,
-        job_id: Any,
+        job_id: JobID | str,
         name: str,
         keys: Iterable[Any],
-        entry: Any = None,
+        entry: object = None,
         timeout_s: float = 5.0,
     ) -> dict[Any, Any]:
         """Return what `get` returns for many keys: key -> value, without the keys that have none. All that
@@ -83,10 +91,10 @@ class AsyncQueryableStateClient:
 
     async def get_kv_state(
         self,
-        job_id: Any,
+        job_id: JobID | str,
         queryable_state_name: str,
-        key: Any,
-        key_type_info: TypeInformation | Any,
+        key: object,
+        key_type_info: TypeInformation | None,
         state_descriptor: StateDescriptor,
     ) -> State:
         """Return, like Flink's client, a state that can only be read, with values of the descriptor's
@@ -107,21 +115,22 @@ class AsyncQueryableStateClient:
         await self.close()
 
     async def _get_json(
-        self, job_id: Any, name: str, key: Any, entry: Any, timeout_s: float
-    ) -> Any:
-        (data,) = await self._look_up(job_id, name, [key], entry, timeout_s)
+        self, job_id: JobID | str, name: str, key: object, entry: object, timeout_s: float
+    ) -> JsonValue:
+        found: list[JsonValue] = await self._look_up(job_id, name, [key], entry, timeout_s)
+        data = found[0]
         if data is NOT_FOUND:
             what = f"key {key!r}" if entry is None else f"entry {entry!r} of key {key!r}"
             raise UnknownKeyError(f"The queryable state '{name}' has nothing for {what}.")
         return data
 
     async def _look_up(
-        self, job_id: Any, name: str, keys: list[Any], entry: Any, timeout_s: float
+        self, job_id: JobID | str, name: str, keys: list[Any], entry: object, timeout_s: float
     ) -> list[Any]:
         async def locate(lost: Iterable[int]) -> Location:
             return await asyncio.to_thread(self._locate, str(job_id), name, list(lost))
 
-        def entry_json(schema: Any) -> Any:
+        def entry_json(schema: Schema | None) -> JsonValue:
             return key_to_json(entry, schema)
 
         return await self._lookups.get(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.common.job import CompletableFuture
+from millpond.common.job_id import JobID
 from millpond.common.typeinfo import TypeInformation
 from millpond.queryable.async_client import AsyncQueryableStateClient
 
@@ -41,7 +42,12 @@ class QueryableStateClient:
         self._thread.start()
 
     def get(
-        self, job_id: Any, name: str, key: Any, entry: Any = None, timeout_s: float = 5.0
+        self,
+        job_id: JobID | str,
+        name: str,
+        key: object,
+        entry: object = None,
+        timeout_s: float = 5.0,
     ) -> Any:
         """Return what committed batches have left for a key: a value, a list, a dictionary; with `entry`,
         one entry of a map.
@@ -52,17 +58,22 @@ class QueryableStateClient:
         return self.get_async(job_id, name, key, entry, timeout_s).result()
 
     def get_async(
-        self, job_id: Any, name: str, key: Any, entry: Any = None, timeout_s: float = 5.0
+        self,
+        job_id: JobID | str,
+        name: str,
+        key: object,
+        entry: object = None,
+        timeout_s: float = 5.0,
     ) -> Future[Any]:
         """Return a future of what `get` returns."""
         return self._submit(self._client.get(job_id, name, key, entry, timeout_s))
 
     def get_many(
         self,
-        job_id: Any,
+        job_id: JobID | str,
         name: str,
         keys: Iterable[Any],
-        entry: Any = None,
+        entry: object = None,
         timeout_s: float = 5.0,
     ) -> dict[Any, Any]:
         """Return what `get` returns for many keys: key -> value, without the keys that have none."""
@@ -70,10 +81,10 @@ class QueryableStateClient:
 
     def get_kv_state(
         self,
-        job_id: Any,
+        job_id: JobID | str,
         queryable_state_name: str,
-        key: Any,
-        key_type_info: TypeInformation | Any,
+        key: object,
+        key_type_info: TypeInformation | None,
         state_descriptor: StateDescriptor,
     ) -> CompletableFuture[State]:
         """Return, like Flink's client, a state that can only be read, with values of the descriptor's

@@ -166,7 +166,7 @@ class SlotConnection(asyncio.Protocol):
         if not isinstance(results, list) or len(results) != sum(
             len(question.keys) for question in questions
         ):
-            raise ProtocolError("the server sent something that is no answer")
+            raise ProtocolError("the server sent something that is not an answer")
         if len(questions) > 1 and any(result[0] == Status.FAILED for result in results):
             # Perhaps only because the answer was too large.
             for question in questions:

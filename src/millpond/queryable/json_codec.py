@@ -31,15 +31,18 @@ import importlib
 import json
 import math
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
+from millpond.common.json_values import JsonValue
 from millpond.common.time import Instant
 from millpond.common.types import Row
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import QueryableStateError
 
-Schema = Any
+T = TypeVar("T")
 _PLAIN = frozenset({str, int, bool, type(None)})
+_BASES: tuple[type[Any], ...] = (int, float, str, list, tuple, dict)
 _TAGS: list[tuple[str, type, Callable[[Any], str], Callable[[str], Any]]] = [
     ("$datetime", datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
     ("$date", datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
@@ -56,11 +59,12 @@ class NotJsonError(QueryableStateError):
 # --- values ------------------------------------------------------------------------------------------
 
 
-def value_to_json(value: Any) -> Any:
+def value_to_json(value: Any) -> JsonValue:
     """Return a value as `json.dumps` takes it. Raises NotJsonError if JSON cannot carry it."""
     kind = type(value)
     if kind in _PLAIN:
-        return value
+        plain: JsonValue = value
+        return plain
     if kind is float:
         return value if math.isfinite(value) else {"$float": repr(value)}
     if kind is tuple or kind is list:
@@ -70,13 +74,13 @@ def value_to_json(value: Any) -> Any:
     return _other_to_json(value)
 
 
-def _map_to_json(entries: dict[Any, Any]) -> Any:
+def _map_to_json(entries: dict[Any, Any]) -> JsonValue:
     if all(type(key) is str and not key.startswith("$") for key in entries):
         return {key: value_to_json(value) for key, value in entries.items()}
     return {"$map": [[value_to_json(k), value_to_json(v)] for k, v in entries.items()]}
 
 
-def _other_to_json(value: Any) -> Any:
+def _other_to_json(value: object) -> JsonValue:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return {"$bytes": base64.b64encode(value).decode()}
     if isinstance(value, enum.Enum):
@@ -96,18 +100,17 @@ def _other_to_json(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, (set, frozenset)):
         return [value_to_json(item) for item in value]
-    plain: Any
-    for plain in (int, float, str, list, tuple, dict):
+    for plain in _BASES:
         if isinstance(value, plain):  # a subclass, such as a named tuple
             return value_to_json(plain(value))
-    if type(value).__module__ == "numpy":  # a number or an array
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):  # a number or an array
         return value_to_json(value.tolist())
     raise NotJsonError(
-        f"a {type(value).__module__}.{type(value).__qualname__} is nothing that JSON has"
+        f"a {type(value).__module__}.{type(value).__qualname__} cannot be expressed in JSON"
     )
 
 
-def value_from_json(data: Any, schema: Schema = None) -> Any:
+def value_from_json(data: object, schema: Schema | None = None) -> object:
     """Return the value of a schema. Without a schema: lists for arrays, dictionaries for objects, and
     bytes and maps as they were. Raises NotJsonError if it is not of the schema."""
     if schema is not None and not is_any(schema):
@@ -130,7 +133,7 @@ def value_from_json(data: Any, schema: Schema = None) -> Any:
 # --- keys --------------------------------------------------------------------------------------------
 
 
-def key_to_json(key: Any, schema: Schema = None) -> Any:
+def key_to_json(key: object, schema: Schema | None = None) -> JsonValue:
     """Return a key in the form that `key_from_json` with the same schema makes the key of again. Raises
     NotJsonError if there is none."""
     if schema is not None and not is_any(schema):
@@ -154,8 +157,8 @@ def key_to_json(key: Any, schema: Schema = None) -> Any:
     )
 
 
-def key_from_json(data: Any, schema: Schema = None, classes: bool = True) -> Any:
-    """Return a key. Raises NotJsonError if it is no key of the declared type. Without `classes` nothing is
+def key_from_json(data: object, schema: Schema | None = None, classes: bool = True) -> object:
+    """Return a key. Raises NotJsonError if it is not of the declared type. Without `classes` nothing is
     imported: dataclasses become tuples, which have the same key group."""
     if schema is not None and not is_any(schema):
         return _typed(data, schema, classes)
@@ -173,11 +176,11 @@ def key_from_json(data: Any, schema: Schema = None, classes: bool = True) -> Any
             if tag == known_tag:
                 return _converted(from_text, content, tag[1:])
     raise NotJsonError(
-        f"{_short(data)} is no key: the type of keys is not declared (key_by(..., key_type))."
+        f"{_short(data)} is not a key: the key type is not declared (key_by(..., key_type))."
     )
 
 
-def json_of_text(text: str, schema: Schema = None) -> Any:
+def json_of_text(text: str, schema: Schema | None = None) -> JsonValue:
     """Return the JSON of a key as people write it, in an address or on a command line: 42, ann, "42",
     ["ann", 1].
 
@@ -188,9 +191,10 @@ def json_of_text(text: str, schema: Schema = None) -> Any:
     if is_text and not text.startswith('"'):
         return text
     try:
-        return json.loads(text)
+        data: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
         return text
+    return data
 
 
 # --- declared types ----------------------------------------------------------------------------------
@@ -201,70 +205,73 @@ def is_any(schema: Schema) -> bool:
     return isinstance(schema, dict) and schema.get("logicalType") == "pickle"
 
 
-def _typed(data: Any, schema: Schema, classes: bool = True) -> Any:
+def _typed(data: object, schema: Schema, classes: bool = True) -> Any:
     if data is None or is_any(schema):
         return value_from_json(data)
-    name = schema if isinstance(schema, str) else schema.get("logicalType") or schema["type"]
-    if name in ("array", "record"):
-        return (_array if name == "array" else _record)(data, schema, classes)
+    if isinstance(schema, str):
+        name = schema
+    else:
+        name = schema.get("logicalType") or schema["type"]
+        if name in ("array", "record"):
+            return (_array if name == "array" else _record)(data, schema, classes)
     read = _READ.get(name)
     if read is None:
         raise NotJsonError(f"values of the type {name} cannot be read")
     return read(data)
 
 
-def _text(data: Any) -> str:
+def _text(data: object) -> str:
     if not isinstance(data, str):
-        raise NotJsonError(f"{_short(data)} is no text")
+        raise NotJsonError(f"{_short(data)} is not a string")
     return data
 
 
-def _integer(data: Any) -> int:
+def _integer(data: object) -> int:
     if isinstance(data, bool) or not isinstance(data, int):
-        raise NotJsonError(f"{_short(data)} is no integer")
+        raise NotJsonError(f"{_short(data)} is not an integer")
     return data
 
 
-def _number(data: Any) -> float:
+def _number(data: object) -> float:
     if isinstance(data, dict) and set(data) == {"$float"}:
         return float(data["$float"])
     if isinstance(data, bool) or not isinstance(data, (int, float)):
-        raise NotJsonError(f"{_short(data)} is no number")
+        raise NotJsonError(f"{_short(data)} is not a number")
     return float(data)
 
 
-def _boolean(data: Any) -> bool:
+def _boolean(data: object) -> bool:
     if not isinstance(data, bool):
         raise NotJsonError(f"{_short(data)} is neither true nor false")
     return data
 
 
-def _tagged_bytes(data: Any) -> bytes:
+def _tagged_bytes(data: object) -> bytes:
     if not isinstance(data, dict) or set(data) != {"$bytes"}:
         raise NotJsonError(f'{_short(data)} is not {{"$bytes": base64}}')
     return _bytes(data["$bytes"])
 
 
-def _bytes(text: Any) -> bytes:
+def _bytes(text: object) -> bytes:
     try:
         return base64.b64decode(_text(text), validate=True)
     except binascii.Error:
         raise NotJsonError(f"{_short(text)} is not base64") from None
 
 
-def _big_integer(data: Any) -> int:
-    return int(_converted(int, data, "integer")) if isinstance(data, str) else _integer(data)
+def _big_integer(data: object) -> int:
+    return _converted(int, data, "integer") if isinstance(data, str) else _integer(data)
 
 
-def _decimal(data: Any) -> Any:
+def _decimal(data: object) -> decimal.Decimal:
     return _converted(decimal.Decimal, str(data), "decimal")
 
 
-def _from_text(read: Callable[[str], Any], what: str) -> Callable[[Any], Any]:
+def _from_text(read: Callable[[str], T], what: str) -> Callable[[object], T]:
     return lambda data: _converted(read, _text(data), what)
 
 
-_READ: dict[str, Callable[[Any], Any]] = {
+_READ: dict[str, Callable[[object], object]] = {
     "string": _text,
     "enum": _text,
     "int": _integer,
@@ -281,7 +288,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _array(data: Any, schema: Schema, classes: bool) -> Any:
+def _array(data: object, schema: dict[str, Any], classes: bool) -> object:
     if schema.get("python") == "map":
         key_type, value_type = (field["type"] for field in schema["items"]["fields"])
         return {
@@ -289,17 +296,17 @@ def _array(data: Any, schema: Schema, classes: bool) -> Any:
             for key, value in _entries_of(data)
         }
     if not isinstance(data, list):
-        raise NotJsonError(f"{_short(data)} is no array")
+        raise NotJsonError(f"{_short(data)} is not an array")
     return [_typed(item, schema["items"], classes) for item in data]
 
 
-def _entries_of(data: Any) -> Any:
+def _entries_of(data: object) -> Iterable[tuple[Any, Any]]:
     if isinstance(data, dict):
         return data["$map"] if set(data) == {"$map"} else data.items()
-    raise NotJsonError(f"{_short(data)} is no object")
+    raise NotJsonError(f"{_short(data)} is not an object")
 
 
-def _record(data: Any, schema: Schema, classes: bool) -> Any:
+def _record(data: object, schema: dict[str, Any], classes: bool) -> Any:
     fields, python = schema["fields"], schema.get("python", "row")
     if isinstance(data, list) and len(data) == len(fields):
         items = data
@@ -333,16 +340,16 @@ def _made(reference: str, values: dict[str, Any]) -> Any:
             member = getattr(member, part)
         return member(**values)
     except (ImportError, AttributeError, TypeError, ValueError) as problem:
-        raise NotJsonError(f"no {reference} can be made of {_short(values)}: {problem}") from None
+        raise NotJsonError(f"{reference} cannot be made from {_short(values)}: {problem}") from None
 
 
-def _converted(read: Callable[[str], Any], text: Any, what: str) -> Any:
+def _converted(read: Callable[[str], T], text: object, what: str) -> T:
     try:
         return read(_text(text))
     except (ValueError, decimal.InvalidOperation):
-        raise NotJsonError(f"{_short(text)} is no {what}") from None
+        raise NotJsonError(f"{_short(text)} is not a valid {what}") from None
 
 
-def _short(data: Any) -> str:
+def _short(data: object) -> str:
     text = repr(data)
     return text if len(text) <= 80 else text[:77] + "..."

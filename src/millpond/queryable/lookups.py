@@ -197,7 +197,7 @@ class _Round:
         self.lost: set[int] = set()
         self.reason = "There is no answer yet. Ask again."
 
-    def take(self, number: int, status: int, what: Any) -> None:
+    def take(self, number: int, status: int, what: object) -> None:
         if status == Status.FOUND:
             self.found[number] = what
         elif status == Status.NOT_FOUND:

@@ -66,7 +66,7 @@ class Message(NamedTuple):
     content: Any
 
 
-def encode(kind: MessageKind, number: int, content: Any) -> bytes:
+def encode(kind: MessageKind, number: int, content: object) -> bytes:
     """Return the bytes of a message."""
     payload = _to_json(content).encode()
     return _HEADER.pack(len(payload) + _AFTER_LENGTH, MAGIC, VERSION, kind, number) + payload

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import (
     QueryableStateError,
     RetryLaterError,
@@ -35,7 +36,7 @@ class StateProxy:
         async def locate(lost: Iterable[int]) -> Location:
             return await asyncio.to_thread(describe, job_folder, name, list(lost))
 
-        def encode(text: Any, schema: Any) -> tuple[Any, Any]:
+        def encode(text: str, schema: Schema | None) -> tuple[Any, Any]:
             data = json_of_text(text, schema)
             # Without classes: those of the job are not there, and must not be loaded.
             return data, key_from_json(data, schema, classes=False)
@@ -63,7 +64,7 @@ def status_of(error: QueryableStateError) -> int:
     return 409 if isinstance(error, RetryLaterError) else 400
 
 
-def text_of_key(key: Any) -> str:
+def text_of_key(key: object) -> str:
     """Return a key of JSON's types as `StateProxy.get` takes it."""
     return key if isinstance(key, str) and not _is_json(key) else json.dumps(key)
 

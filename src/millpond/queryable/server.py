@@ -282,7 +282,7 @@ class StateServer:
             data = encode(MessageKind.ANSWER, number, answer)
         return data
 
-    def _check_token(self, kind: MessageKind, content: Any) -> None:
+    def _check_token(self, kind: MessageKind, content: object) -> None:
         token = content.get("token") if isinstance(content, dict) else None
         given = token.encode() if isinstance(token, str) else b""
         if kind is not MessageKind.HELLO or not hmac.compare_digest(given, self._token.encode()):

@@ -1,4 +1,5 @@
-"""What a savepoint has of the job as a whole, by uid: positions of sources, watermarks, clocks (`job.blob`).
+"""What a savepoint holds about the job as a whole, by uid: positions of sources, watermarks, clocks
+(`job.blob`).
 
 Payload of the blob (see core/codec.py for the envelope), a tuple:
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
@@ -24,16 +25,20 @@ Channels = list[tuple[int, bool]]
 
 @dataclass(frozen=True)
 class SourceState:
-    position: Any
+    """How far a source has come."""
+
+    position: object
     """What the enumerator of the source needs to go on."""
     ended: list[bool]
-    """For each split, whether nothing more comes."""
-    generators: dict[int, dict[str, Any]]
+    """For each split, whether it gives no further records."""
+    generators: dict[int, dict[str, object]]
     """split -> uid of an assigner -> what its watermark generator remembers"""
 
 
 @dataclass(frozen=True)
 class TaskClockState:
+    """Where the clock of a task stands."""
+
     inputs: list[int]
     """The watermark of each input."""
     clock: int
@@ -41,7 +46,7 @@ class TaskClockState:
 
 @dataclass(frozen=True)
 class SavedJobState:
-    """The state of a job that never ran, unless told otherwise."""
+    """The state of the driver in a savepoint. The defaults are the state of a job that has never run."""
 
     sources: dict[str, SourceState] = field(default_factory=dict)
     channels: dict[str, Channels] = field(default_factory=dict)
@@ -49,6 +54,7 @@ class SavedJobState:
     time_ms: int = 0
 
     def encode(self) -> bytes:
+        """Return the state as a blob."""
         return codec.encode(
             BlobKind.JOB_STATE,
             (
@@ -64,6 +70,7 @@ class SavedJobState:
 
     @staticmethod
     def decode(blob: bytes, where: str) -> SavedJobState:
+        """Return the state in a blob. Raises CorruptDataError, which names `where`, if it is damaged."""
         sources, channels, clocks, time_ms = codec.decode(BlobKind.JOB_STATE, blob, where)
         return SavedJobState(
             {uid: SourceState(*source) for uid, source in sources.items()},
@@ -75,8 +82,8 @@ class SavedJobState:
 
 @dataclass(frozen=True)
 class UidChanges:
-    """Changes of uids, one after the other: operators and sources that got another one, or are gone
-    (None)."""
+    """Changes of uids, one after the other: the new uid of an operator or source, or None if it was
+    removed."""
 
     changes: tuple[tuple[str, str | None], ...] = ()
 
@@ -88,7 +95,7 @@ class UidChanges:
         return UidChanges((*self.changes, (uid, new)))
 
     def applied(self, uids: Iterable[str]) -> list[str]:
-        """Return the uids after the changes, without those that are gone."""
+        """Return the uids after the changes, without those that were removed."""
         return list(self._by_new_uid(dict.fromkeys(uids)))
 
     def in_job_state(self, state: SavedJobState) -> SavedJobState:

@@ -1,4 +1,5 @@
-"""What a savepoint holds, as JSON in `manifest.json`: {"sha256": of the body, "body": {...}}."""
+"""The manifest, which says what a savepoint holds: JSON in `manifest.json`, {"sha256": of the body, "body":
+{...}}."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ class FileEntry:
 
 @dataclass
 class StateEntry:
-    """A state, or one of the forms it is stored in. `kind` is as in the change log: value, list, map, ...,
-    with "+ttl" if entries have a time to live. `schemas` are those of the file's columns, `types` what the
-    program declared."""
+    """A state, or one of the forms in which it is stored. `kind` is as in the change log: value, list, map
+    and so on, with "+ttl" if entries have a time to live. `schemas` are those of the file's columns; `types`
+    are what the program declared."""
 
     name: str
     kind: str
@@ -42,8 +43,8 @@ class StateEntry:
 
 @dataclass
 class OperatorEntry:
-    """An operator with state. `layout` says how its state is laid out (`plan/identity.py`); it is empty if
-    the savepoint was made without a job."""
+    """An operator with state. `layout` says how its state is laid out (`plan/identity.py`); it is "" if the
+    savepoint was made without a job."""
 
     uid: str
     name: str
@@ -84,15 +85,15 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> Manifest:
-        """Return the manifest of a savepoint. Raises SavepointError if the folder has none, or it is
-        damaged or of another format."""
+        """Return the manifest of a savepoint. Raises SavepointError if the folder has none, or if it is
+        damaged or has another format."""
         path = folder / NAME
         if not folder.is_dir():
             raise SavepointError(f"There is no savepoint folder {folder}.")
         if not path.exists():
             raise SavepointError(
-                f"{folder} is not a savepoint: it has no {NAME}. A savepoint's folder is complete or "
-                "not there at all; `millpond savepoint list DIR` lists those below a folder."
+                f"{folder} is not a savepoint: it has no {NAME}. A savepoint's folder is either complete or "
+                "not there at all; `millpond savepoint list DIR` lists the savepoints below a folder."
             )
         try:
             whole = json.loads(path.read_text())
@@ -105,8 +106,8 @@ class Manifest:
         format_found = body.pop("format")
         if format_found != FORMAT:
             raise SavepointError(
-                f"{path} has format {format_found}, this release reads format {FORMAT}. Use the release that "
-                "wrote it."
+                f"{path} has format {format_found}, but this release reads format {FORMAT}. Use the release "
+                "that wrote it."
             )
         operators = [
             OperatorEntry(
@@ -149,7 +150,7 @@ def check_file(folder: Path, entry: FileEntry) -> None:
         raise SavepointError(f"The savepoint {folder} lacks the file {entry.path}.")
     if path.stat().st_size != entry.bytes:
         raise SavepointError(
-            f"{path} is damaged: it has {path.stat().st_size} bytes, {entry.bytes} were written."
+            f"{path} is damaged: it has {path.stat().st_size} bytes, but {entry.bytes} were written."
         )
     if describe_file(folder, entry.path).sha256 != entry.sha256:
         raise SavepointError(f"{path} is damaged: its checksum does not match.")

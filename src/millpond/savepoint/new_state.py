@@ -1,4 +1,4 @@
-"""States of a savepoint that is made or changed without a job: from dictionaries, lists and tables."""
+"""New states for a savepoint that is made or changed without a job: from dictionaries, lists and tables."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from millpond.state.operator_lists import SPLIT, UNION, deal_out
 from millpond.state.types.declared import declared_schemas
 from millpond.state.types.schemas import PICKLE, Schemas, schema_of_values
 
-Times = dict[tuple[Any, Any], int]
+Times = dict[tuple[object, object], int]
 """(key, entry) -> when the entry was written, in milliseconds."""
 
 
 @dataclass(frozen=True)
 class NewState:
-    """A state with content that is not in the savepoint this one is made from."""
+    """A state with content that is not in the savepoint from which this one is made."""
 
     name: str
     kind: str
@@ -50,12 +50,12 @@ class _Row(NamedTuple):
 
 
 def keyed_state(
-    descriptor: StateDescriptor, content: Any, max_parallelism: int, times: Times
+    descriptor: StateDescriptor, content: object, max_parallelism: int, times: Times
 ) -> NewState:
     """Return a keyed state with this content, in the forms that `Savepoint.with_state` takes.
 
-    `times` are those of the content it replaces, if its entries have a time to live. Raises ProgramError if
-    states of this kind cannot be written.
+    `times` are those of the content that it replaces, if the entries have a time to live. Raises ProgramError
+    if states of this kind cannot be written.
     """
     spec = spec_of(descriptor.kind)
     if not spec.can_be_written:
@@ -78,7 +78,7 @@ def keyed_state(
 
 
 def times_of(descriptor: StateDescriptor, groups: Iterable[tuple[int, Columns]]) -> Times:
-    """Return when the entries of a stored state were written. Empty if they have no time to live."""
+    """Return when the entries of a stored state were written; nothing if they have no time to live."""
     times: Times = {}
     name = spec_of(descriptor.kind).entry_column
     for _, columns in groups:
@@ -91,7 +91,7 @@ def times_of(descriptor: StateDescriptor, groups: Iterable[tuple[int, Columns]])
 def broadcast_state(
     descriptor: MapStateDescriptor, content: Mapping[Any, Any], operator: OperatorEntry
 ) -> NewState:
-    """Return a broadcast state: every key group, or subtask, has the same content."""
+    """Return a broadcast state. Every key group, or subtask, has the same content."""
     spec = spec_of(descriptor.kind)
     check = _checker(descriptor)
     check_key = descriptor.key_type_info.check() or _same
@@ -108,11 +108,11 @@ def broadcast_state(
 def list_state(
     descriptor: ListStateDescriptor, elements: Iterable[Any], parallelism: int, union: bool
 ) -> NewState:
-    """Return a list of a function without keys, dealt out to the subtasks; a union list is all with the first
-    one."""
+    """Return a list of a function without keys, dealt out to the subtasks; the first subtask gets all of a
+    union list."""
     if descriptor.ttl_config is not None:
         raise ProgramError(
-            f"The list '{descriptor.name}' has a time to live, which only keyed state can have."
+            f"The list '{descriptor.name}' has a time to live, but only keyed state can have one."
         )
     check = _checker(descriptor)
     checked = [check(element, None) for element in elements]
@@ -129,13 +129,13 @@ def timers(rows: Iterable[Mapping[str, Any]], max_parallelism: int) -> NewState:
     for row in rows:
         if row["domain"] not in DOMAINS:
             raise SavepointError(
-                f"A timer's domain is 'event' or 'processing', not {row['domain']!r}."
+                f"The domain of a timer must be 'event' or 'processing', not {row['domain']!r}."
             )
         columns = groups.setdefault(key_group_of(row["key"], max_parallelism), {})
         for name in ("domain", "time", "key"):
             columns.setdefault(name, []).append(row[name])
         columns.setdefault("namespace", []).append(row.get("namespace"))
-    types = {"domain": "string", "time": "long"}
+    types: Schemas = {"domain": "string", "time": "long"}
     state = _new_state(TIMERS, TIMERS_KIND, types, groups)
     return NewState(state.name, state.kind, state.schemas, {}, state.groups)
 
@@ -157,11 +157,12 @@ def _append(columns: Columns, spec: AnySpec, key: object, entry: object, value: 
     columns.setdefault(VALUE, []).append(value)
 
 
-def _checker(descriptor: StateDescriptor) -> Callable[[Any, Any], Any]:
-    """Return the function that checks a value against its declared type; it takes the key for its message."""
+def _checker(descriptor: StateDescriptor) -> Callable[[object, object], object]:
+    """Return the function that checks a value against its declared type. It takes value and key, which is for
+    its message."""
     check = descriptor.type_info.check()
 
-    def checked(value: object, key: object) -> Any:
+    def checked(value: object, key: object) -> object:
         if check is None:
             return value
         try:
@@ -172,12 +173,12 @@ def _checker(descriptor: StateDescriptor) -> Callable[[Any, Any], Any]:
     return checked
 
 
-def _same(value: object) -> Any:
+def _same(value: object) -> object:
     return value
 
 
-def _rows(spec: AnySpec, descriptor: StateDescriptor, content: Any) -> Iterator[_Row]:
-    """Return the rows of a state; those of a key are adjacent."""
+def _rows(spec: AnySpec, descriptor: StateDescriptor, content: object) -> Iterator[_Row]:
+    """Yield the rows of a state; those of a key are adjacent."""
     if not isinstance(content, Mapping):
         yield from _rows_of_frame(spec, content)
         return
@@ -186,8 +187,8 @@ def _rows(spec: AnySpec, descriptor: StateDescriptor, content: Any) -> Iterator[
             yield _Row(key, entry, value)
 
 
-def _rows_of_frame(spec: AnySpec, frame: Any) -> Iterator[_Row]:
-    """Return the rows of a pandas or Spark DataFrame, or of an Arrow table."""
+def _rows_of_frame(spec: AnySpec, frame: object) -> Iterator[_Row]:
+    """Yield the rows of a pandas or Spark DataFrame, or of an Arrow table."""
     if hasattr(frame, "toArrow"):
         frame = frame.toArrow()
     if hasattr(frame, "to_dict"):
@@ -198,7 +199,7 @@ def _rows_of_frame(spec: AnySpec, frame: Any) -> Iterator[_Row]:
         raise TypeError(
             f"with_state takes a dict, a DataFrame or an Arrow table, not {type(frame).__name__}"
         )
-    by_key: dict[Any, dict[Any, _Row]] = {}
+    by_key: dict[object, dict[object, _Row]] = {}
     for frame_row in frame_rows:
         key = frame_row[KEY]
         rows = by_key.setdefault(key, {})

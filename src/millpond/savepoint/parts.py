@@ -1,7 +1,8 @@
 """Savepoint parts as tasks write them, in a staging folder: one file per key group (or subtask) of each
 stateful operator. The driver makes a savepoint of them (`writer.py`).
 
-A file has one or more pieces: the length (8 bytes, little endian) and a blob (`core/codec.py`).
+A file has one or more pieces, each of which is a length (8 bytes, little endian) and a blob
+(`core/codec.py`).
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import SavepointError
 from millpond.savepoint.state_tables import Content, columns_of, schemas_of
 from millpond.state.key_check import KEY
 from millpond.state.key_group_state import ALWAYS_IN_MEMORY, KeyGroupState
-from millpond.state.types.schemas import PICKLE, Schema, Schemas, is_pickled
+from millpond.state.types.schemas import PICKLE, Schemas, is_pickled
 
 _SUFFIX = ".part"
 _LENGTH = struct.Struct("<Q")
@@ -33,8 +34,8 @@ def write_part(
     """Write the part of a key group or subtask. Return (operator, number, size), or None if there is no
     state. `key` is the schema of the declared type of keys.
 
-    The file is written aside and renamed; a batch that runs again writes the same again. The driver is
-    told what was written, because a savepoint with a part missing must not pass for complete.
+    The file is written under a temporary name and renamed; a batch that runs again writes the same again. The
+    driver is told what was written, because a savepoint that lacks a part must not be taken for complete.
     """
     if state.is_empty():
         return None
@@ -68,13 +69,13 @@ def _has_keys(name: str) -> bool:
 
 
 def check_parts(staging: Path, parts: list[Part]) -> None:
-    """Raise SavepointError if a part is not there, or not as large as its task said."""
+    """Raise SavepointError if a part is missing, or not as large as its task has reported."""
     for operator_id, number, size in parts:
         path = staging / str(operator_id) / f"{number:05d}{_SUFFIX}"
         if not path.exists() or path.stat().st_size != size:
             raise SavepointError(
-                f"The part {path} of the savepoint is not there, or not whole. The folder for savepoints "
-                "must be one that the driver and all workers see."
+                f"The part {path} of the savepoint is missing or incomplete. The folder for savepoints must "
+                "be one that the driver and all workers see."
             )
 
 
@@ -84,10 +85,11 @@ def list_parts(staging: Path, operator_id: int) -> list[Path]:
 
 
 def read_part(path: Path) -> Iterator[tuple[int, dict[str, Schemas], Content]]:
-    """Return the pieces of a part, one after the other: its number, the schemas of each state, the
-    content."""
+    """Yield the pieces of a part: the number of the part, the schemas of each state, and the content."""
     with path.open("rb") as file:
         while head := file.read(_LENGTH.size):
             blob = file.read(*_LENGTH.unpack(head))
-            piece: tuple[Any, ...] = codec.decode(BlobKind.SAVEPOINT_PART, blob, str(path))
-            yield piece  # type: ignore[misc]
+            piece: tuple[int, dict[str, Schemas], Content] = codec.decode(
+                BlobKind.SAVEPOINT_PART, blob, str(path)
+            )
+            yield piece

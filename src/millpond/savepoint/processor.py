@@ -4,7 +4,7 @@
     savepoint.pandas("count", "views")                          # also .rows, .arrow, .spark
     savepoint.with_state("count", ValueStateDescriptor("views", Types.INT()), {"ann": 3}).write(new_path)
 
-A Savepoint never changes: every change gives another one, and `write` makes a new folder.
+A Savepoint never changes: every change returns another one, and `write` makes a new folder.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow
+import pyarrow.parquet
 
 from millpond import __version__
 from millpond.core.key_groups import DEFAULT_MIN_MAX_PARALLELISM
@@ -47,6 +48,9 @@ from millpond.state.broadcast_state import PREFIX as _BROADCAST
 from millpond.state.kinds.kind import Columns
 from millpond.state.operator_lists import SPLIT, UNION
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 
 @dataclass(frozen=True)
 class _Operator:
@@ -57,7 +61,7 @@ class _Operator:
         return list(dict.fromkeys([*(state.name for state in self.entry.states), *self.new]))
 
     def kept(self, name: str) -> list[StateEntry]:
-        """Return all forms of a state that are in the savepoint this one is made from
+        """Return all forms of a state that are in the savepoint from which this one is made
         (`SavepointReader.forms`)."""
         return [state for state in self.entry.states if state.name == name]
 
@@ -71,8 +75,12 @@ def _new_operator(
     return _Operator(OperatorEntry(uid, uid, "", "", keyed, parallelism, max_parallelism, []))
 
 
+def _no_state(uid: str, state: str, operator: _Operator) -> SavepointError:
+    return SavepointError(f"Operator '{uid}' has no state '{state}'; it has {operator.names()}.")
+
+
 class Savepoint:
-    """A savepoint as tables. Made by `load` or `new`; it never changes."""
+    """A savepoint as tables, made by `load` or `new`. It never changes."""
 
     def __init__(
         self,
@@ -100,7 +108,7 @@ class Savepoint:
 
     @property
     def job_id(self) -> str | None:
-        """The id of the job that wrote it; None if no job has."""
+        """The id of the job that wrote it; None if no job did."""
         return None if self._reader is None else self._reader.manifest.job_id
 
     # --- looking ---------------------------------------------------------------------------------
@@ -110,11 +118,11 @@ class Savepoint:
         return list(self._operators)
 
     def states(self, uid: str) -> list[str]:
-        """Return the names of an operator's states; "(timers)" is one if there are any."""
+        """Return the names of an operator's states; "(timers)" is among them if there are timers."""
         return self._operator(uid).names()
 
     def rows(self, uid: str, state: str) -> list[dict[str, Any]]:
-        """Return all rows as Python values: key_group, key, value, ... (docs/savepoint-format.md)."""
+        """Return all rows as Python values: key_group, key, value and so on (docs/savepoint-format.md)."""
         rows: list[dict[str, Any]] = []
         for key_group, columns in self._groups(uid, state):
             names = ["key_group", *columns]
@@ -123,21 +131,22 @@ class Savepoint:
         return rows
 
     def arrow(self, uid: str, state: str) -> pyarrow.Table:
-        """Return an Arrow table. Values are decoded, also those without a declared type; only what Arrow
-        has no type for (objects of your classes, values of different types) stays as pickles."""
+        """Return an Arrow table. Values are decoded, even those without a declared type; only those for which
+        Arrow has no type (objects of your classes, values of different types) stay pickles."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         return self._reader.table(uid, state)
 
-    def pandas(self, uid: str, state: str) -> Any:
+    def pandas(self, uid: str, state: str) -> DataFrame:
         """Return a pandas DataFrame with Python values."""
         import pandas
 
         return pandas.DataFrame(self.rows(uid, state))
 
     def spark(self, uid: str, state: str, session: Any = None) -> Any:
-        """Return a Spark DataFrame on the Parquet file; on the table that `arrow` returns, if the file has
-        pickles or the state different forms."""
+        """Return a Spark DataFrame on the Parquet file, or on the table that `arrow` returns if the file has
+        pickles or the state has several forms. `session` is a SparkSession; None means the running one, or a
+        new one."""
         self._refuse_new(uid, state)
         assert self._reader is not None
         if session is None:
@@ -156,13 +165,13 @@ class Savepoint:
         return self.rows(uid, TIMERS) if TIMERS in self.states(uid) else []
 
     def broadcast_state(self, uid: str, state: str) -> dict[Any, Any]:
-        """Return the entries of a broadcast state; every key group has the same."""
+        """Return the entries of a broadcast state, which are the same in every key group."""
         for _, columns in self._groups(uid, _BROADCAST + state):
             return dict(zip(columns["entry"], columns["value"], strict=True))
         return {}
 
     def list_state(self, uid: str, state: str) -> list[Any]:
-        """Return the elements of a list, or union list, of a function without keys, subtask after subtask."""
+        """Return the elements of a list, or union list, of a function without keys, subtask by subtask."""
         if uid in self.sources():
             return self._list_of_source(uid, state)
         names = [name for name in (SPLIT + state, UNION + state) if name in self.states(uid)]
@@ -188,16 +197,17 @@ class Savepoint:
         self,
         uid: str,
         descriptor: StateDescriptor,
-        content: Mapping[Any, Any] | Iterable[Any] | Any,
+        content: object,
         max_parallelism: int | None = None,
     ) -> Savepoint:
-        """Return a savepoint with another keyed state, or with another content of one. `content` is {key:
-        value}, {key: [elements]} or {key: {entry: value}}, or a pandas or Spark DataFrame with the columns
-        key, value and, for maps, entry. An operator that is not there yet is made, for `max_parallelism`
-        (128 if it is None).
+        """Return a savepoint with another keyed state, or with other content of an existing one.
 
-        Entries of a state with a time to live were written when the column `time` says, or are as old as
-        what they replace; if nothing is known, they begin to live when a job starts.
+        `content` is {key: value}, {key: [elements]} or {key: {entry: value}}, or a pandas or Spark DataFrame
+        or an Arrow table with the columns key, value and, for maps, entry. If the operator does not exist
+        yet, it is made, with `max_parallelism` (128 if that is None).
+
+        Entries of a state with a time to live are as old as the column `time` says, or as what they replace;
+        if neither is known, they begin to live when a job starts.
         """
         operator = self._keyed_operator(uid, max_parallelism)
         broadcast = _BROADCAST + descriptor.name
@@ -219,8 +229,8 @@ class Savepoint:
         keyed: bool = True,
         max_parallelism: int | None = None,
     ) -> Savepoint:
-        """Return a savepoint with a broadcast state, or with another content of one: {entry: value}. If
-        the operator is not there yet, `keyed` says whether the other stream has keys."""
+        """Return a savepoint with another broadcast state, or with other content of an existing one: {entry:
+        value}. If the operator does not exist yet, `keyed` says whether the other stream has keys."""
         if uid in self._operators:
             operator = self._operators[uid]
         elif keyed:
@@ -237,25 +247,27 @@ class Savepoint:
         union: bool = False,
         parallelism: int = 1,
     ) -> Savepoint:
-        """Return a savepoint with a list (or union list) of a function without keys, or with another
-        content of one. The elements are dealt out to the subtasks, of which there are `parallelism` if the
-        operator is not there yet; a job that has another number of them deals them out anew."""
+        """Return a savepoint with another list (or union list) of a function without keys, or with other
+        content of an existing one. The elements are dealt out to the subtasks, of which there are
+        `parallelism` if the operator does not exist yet; a job with another number of subtasks deals them out
+        anew."""
         if uid in self.sources():
             raise SavepointError(
-                f"'{uid}' is a source; its lists can be read, but not changed. Without it "
-                "(without_operator) it starts from its beginning."
+                f"'{uid}' is a source; its lists can be read, but not changed. Remove it with "
+                "without_operator to have the source start from its beginning."
             )
         operator = self._operators.get(uid) or _new_operator(uid, False, parallelism)
         if operator.entry.keyed:
-            raise SavepointError(f"Operator '{uid}' has keys: with_state gives it state.")
+            raise SavepointError(f"Operator '{uid}' has keys: use with_state to give it state.")
         subtasks = operator.entry.parallelism
         return self._with(uid, operator, list_state(descriptor, elements, subtasks, union))
 
     def with_timers(
         self, uid: str, rows: Iterable[Mapping[str, Any]], max_parallelism: int | None = None
     ) -> Savepoint:
-        """Return a savepoint with these timers instead of those there are, in the form of `timers`: domain
-        ("event", "processing"), time in ms, key, and the namespace if a window has set it."""
+        """Return a savepoint with these timers instead of the existing ones. They have the form that `timers`
+        returns: domain ("event" or "processing"), time in ms, key, and the namespace if a window has set
+        them."""
         operator = self._keyed_operator(uid, max_parallelism)
         return self._with(uid, operator, timers(rows, operator.entry.max_parallelism))
 
@@ -266,12 +278,12 @@ class Savepoint:
             return _new_operator(uid, keyed=True, max_parallelism=maximum)
         if not operator.entry.keyed:
             raise SavepointError(
-                f"Operator '{uid}' has no keys: with_list_state and with_broadcast_state give it state."
+                f"Operator '{uid}' has no keys: use with_list_state or with_broadcast_state to give it state."
             )
         if max_parallelism not in (None, operator.entry.max_parallelism):
             raise SavepointError(
-                f"Operator '{uid}' has max parallelism {operator.entry.max_parallelism}, not "
-                f"{max_parallelism}; it cannot change."
+                f"Operator '{uid}' has max parallelism {operator.entry.max_parallelism}, which cannot change "
+                f"to {max_parallelism}."
             )
         return operator
 
@@ -290,7 +302,7 @@ class Savepoint:
         """Return a savepoint without one state of an operator."""
         operator = self._operator(uid)
         if state not in operator.names():
-            raise SavepointError(f"Operator '{uid}' has no state '{state}': {operator.names()}.")
+            raise _no_state(uid, state, operator)
         entry = replace(
             operator.entry, states=[form for form in operator.entry.states if form.name != state]
         )
@@ -303,7 +315,7 @@ class Savepoint:
         if uid not in self.sources():
             self._operator(uid)
         if new_uid in self._operators or new_uid in self.sources():
-            raise SavepointError(f"There is an operator with uid '{new_uid}' already.")
+            raise SavepointError(f"There is already an operator with uid '{new_uid}'.")
         operators = {
             new_uid if old_uid == uid else old_uid: (
                 replace(state, entry=replace(state.entry, uid=new_uid)) if old_uid == uid else state
@@ -313,8 +325,8 @@ class Savepoint:
         return Savepoint(self._reader, operators, self._uids.then(uid, new_uid))
 
     def write(self, path: str | Path) -> str:
-        """Write all of it as a new savepoint, and return its path. Raises SavepointError if the folder
-        exists."""
+        """Write everything as a new savepoint, and return its path. Raises SavepointError if the folder
+        exists already."""
         target = Path(path).absolute()
         if target.exists():
             raise SavepointError(f"{target} exists already; a savepoint is never changed in place.")
@@ -387,14 +399,14 @@ class Savepoint:
         return operator
 
     def _groups(self, uid: str, state: str) -> Iterator[tuple[int, Columns]]:
-        """Return (key group, columns) of a state, part by part."""
+        """Yield (key group, columns) of a state, part by part."""
         operator = self._operator(uid)
         if state in operator.new:
             yield from sorted(operator.new[state].groups.items())
             return
         forms = operator.kept(state)
         if not forms:
-            raise SavepointError(f"Operator '{uid}' has no state '{state}': {operator.names()}.")
+            raise _no_state(uid, state, operator)
         assert self._reader is not None
         for entry in forms:
             file = pyarrow.parquet.ParquetFile(self._reader.path / entry.file.path)
@@ -404,5 +416,5 @@ class Savepoint:
     def _refuse_new(self, uid: str, state: str) -> None:
         if state in self._operator(uid).new:
             raise SavepointError(
-                f"State '{state}' of '{uid}' is not written yet: write() first, or use rows()."
+                f"State '{state}' of '{uid}' is not written yet: call write() first, or use rows()."
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet
 
@@ -24,7 +23,7 @@ from millpond.state.types.schemas import PICKLE, Schemas
 
 
 class SavepointReader:
-    """An open savepoint. Whoever restores from it has called `check` before."""
+    """An open savepoint. Call `check` before restoring state from it."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = local_folder(path, "The savepoint")
@@ -39,16 +38,16 @@ class SavepointReader:
 
     @cached_property
     def job_state(self) -> SavedJobState:
-        """What the savepoint has of the job as a whole."""
+        """What the savepoint holds about the job as a whole."""
         path = self.path / self.manifest.job_file.path
         return SavedJobState.decode(path.read_bytes(), str(path))
 
     def operator(self, uid: str) -> OperatorEntry | None:
-        """Return the operator with this uid, or None."""
+        """Return the operator with this uid; None if there is none."""
         return next((entry for entry in self.manifest.operators if entry.uid == uid), None)
 
     def contents(self, uid: str, number: int) -> Iterator[Content]:
-        """Return the state of a key group (or subtask) in pieces, as KeyGroupState.apply takes them; none
+        """Yield the state of a key group (or subtask) in pieces, as KeyGroupState.apply takes them; no piece
         if it had no state."""
         operator = self.operator(uid)
         for state in () if operator is None else operator.states:
@@ -61,9 +60,9 @@ class SavepointReader:
                     yield to_content({state.name: (state.kind, columns)}, types)
 
     def subtask_content(self, uid: str, subtask: int, parallelism: int) -> Content | None:
-        """Return the state of a subtask of an operator without keys, which may have had another number of
-        them: lists are dealt out anew or united (E31), broadcast state is that of any subtask (C38). None
-        if there is none."""
+        """Return the state of a subtask of an operator without keys; None if it has none. The operator may
+        have had another number of subtasks: lists are dealt out anew or united (E31), and broadcast state is
+        that of any subtask (C38)."""
         operator = self.operator(uid)
         if operator is None:
             return None
@@ -77,7 +76,7 @@ class SavepointReader:
                 for position, number in enumerate(state.file.groups):
                     columns = to_columns(file.read_row_group(position), state.schemas)
                     parts[number] = _joined(parts[number], columns) if number in parts else columns
-            # If values were declared in different ways, nothing is known about them.
+            # If the forms declare their values in different ways, nothing is known about these.
             types[name] = forms[0].types if len(forms) == 1 else dict.fromkeys(state.types, PICKLE)
             subtask_columns = _of_subtask(name, parts, subtask, operator.parallelism, parallelism)
             if subtask_columns is not None and subtask_columns["key"]:
@@ -90,8 +89,8 @@ class SavepointReader:
         return decoded_table(forms)
 
     def forms(self, uid: str, name: str) -> list[StateEntry]:
-        """Return the forms of a state, at least one. There may be more: key groups that no function has
-        asked for since the program changed have the state as it was. Raises SavepointError if there is no
+        """Return the forms of a state, at least one. There may be more, because key groups that no function
+        has asked for since the program changed have the state as it was. Raises SavepointError if there is no
         such state."""
         operator = self.operator(uid)
         if operator is None:
@@ -105,7 +104,7 @@ class SavepointReader:
             f"{self.path}: operator '{uid}' has no state '{name}'; it has {known}."
         )
 
-    def _file(self, state: StateEntry) -> Any:
+    def _file(self, state: StateEntry) -> pyarrow.parquet.ParquetFile:
         try:
             return pyarrow.parquet.ParquetFile(self.path / state.file.path)
         except (OSError, pyarrow.ArrowInvalid) as problem:
@@ -115,8 +114,8 @@ class SavepointReader:
 
 
 def without_key(types: Schemas) -> Schemas:
-    """Return the types of a state's values, which is what a change log has. The type of keys belongs to
-    the operator."""
+    """Return the types of a state's values, as a change log has them. The type of keys belongs to the
+    operator."""
     return {column: schema for column, schema in types.items() if column != KEY}
 
 

@@ -13,7 +13,7 @@ from millpond.state.types.schemas import PICKLE
 
 
 def open_savepoint(path: str | None) -> SavepointReader | None:
-    """Open and check the savepoint that a job is to start from; None if `path` is None."""
+    """Open and check the savepoint from which a job is to start; return None if `path` is None."""
     if path is None:
         return None
     reader = SavepointReader(path)
@@ -22,7 +22,7 @@ def open_savepoint(path: str | None) -> SavepointReader | None:
 
 
 def saved_types(reader: SavepointReader) -> StoredTypes:
-    """Return the forms that states are stored in, by uid and name."""
+    """Return the forms in which states are stored, by uid and name."""
     types: dict[str, dict[str, list[StoredForm]]] = {}
     for operator in reader.manifest.operators:
         for state in operator.states:
@@ -41,8 +41,8 @@ def saved_maxima(reader: SavepointReader) -> dict[str, int]:
 
 
 def check_fit(plan: JobPlan, reader: SavepointReader, allow_non_restored: bool) -> None:
-    """Raise SavepointError if the plan cannot take the savepoint's state over. With `allow_non_restored`,
-    state that no operator claims is left behind."""
+    """Raise SavepointError if the plan cannot use the savepoint's state. With `allow_non_restored`, state
+    that no operator claims is left behind."""
     tasks = {plan.operators[task.root].uid: task for task in plan.tasks.values()}
     _check_unclaimed(reader, plan, tasks, allow_non_restored)
     for operator in reader.manifest.operators:
@@ -63,7 +63,7 @@ def _check_unclaimed(
     if lost and not allowed:
         raise SavepointError(
             f"The savepoint {reader.path} has state that no operator of this program claims: "
-            f"{', '.join(lost)}. Give the operators the uids they had, or let this state go: "
+            f"{', '.join(lost)}. Give the operators the uids they had, or drop this state: "
             "--allow-non-restored-state, or execution.state-recovery.ignore-unclaimed-state."
         )
 
@@ -73,9 +73,8 @@ def _check_operator(
 ) -> None:
     operator = plan.operators[task.root]
     where = f"Operator '{operator.name}' (uid '{operator.uid}')"
-    if (
-        saved.layout and state_layout(operator) != saved.layout
-    ):  # empty if it was made without a job
+    # The layout is "" if the savepoint was made without a job.
+    if saved.layout and state_layout(operator) != saved.layout:
         raise SavepointError(
             f"{where} is {state_layout(operator)}, but the savepoint {reader.path} has the state of "
             f"{saved.layout}. Give it another uid to start without that state."
@@ -90,8 +89,8 @@ def _check_operator(
         )
     if task.parallelism > saved.max_parallelism:
         raise SavepointError(
-            f"{where} has parallelism {task.parallelism}, above the max parallelism {saved.max_parallelism} "
-            f"of its state in {reader.path}."
+            f"{where} has parallelism {task.parallelism}, which is above the max parallelism "
+            f"{saved.max_parallelism} of its state in {reader.path}."
         )
     _check_keys(plan, task, saved, f"{where}: ", f" in {reader.path}")
 

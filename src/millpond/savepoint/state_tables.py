@@ -1,8 +1,8 @@
-"""State of a key group as Arrow tables, and back.
+"""Turns the state of a key group into Arrow tables, and back.
 
-One table per state. Its columns are those of the state's kind (`state/kinds/`, docs/savepoint-format.md),
-with one more, `time`, if the state has a time to live. Timers are one more table: domain, time, key,
-namespace."""
+There is one table per state. Its columns are those of the state's kind (`state/kinds/`,
+docs/savepoint-format.md), with one more, `time`, if the state has a time to live. Timers are one more table:
+domain, time, key, namespace."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pyarrow
 
 from millpond.core.codec import thaw_all
 from millpond.core.columns import decode_list, encode_list
-from millpond.state.kinds.kind import Changes, Columns
+from millpond.datastream.formats.avro_schemas import Schema
+from millpond.state.kinds.kind import Columns
 from millpond.state.kinds.registry import stored_kind
-from millpond.state.types.schemas import PICKLE, Schema, Schemas, codec_of, schema_of_values
+from millpond.state.tables import Changes
+from millpond.state.types.schemas import PICKLE, Schemas, codec_of, schema_of_values
 
 TIMERS = "(timers)"  # the name of their table
 TIMERS_KIND = "timers"
@@ -46,8 +48,8 @@ def _state_columns(name: str, kind: str, changes: Changes) -> Columns:
 
 
 def schemas_of(declared: Schemas, columns: Columns) -> Schemas:
-    """Return the schema of each column: the declared one if there is one and all values fit it, else one that
-    the values have in common, else that of pickles."""
+    """Return the schema of each column: the declared one if there is one, otherwise one that the values have
+    in common; that of pickles if there is neither, or if not all values fit it."""
     schemas: Schemas = {}
     for column, values in columns.items():
         schema = declared.get(column, PICKLE)
@@ -57,12 +59,12 @@ def schemas_of(declared: Schemas, columns: Columns) -> Schemas:
 
 
 def _come_back(values: list[Any], schema: Schema) -> bool:
-    """Return True if values are the same after they were in a column of this schema. An instance of a
-    subclass of the declared class, for example, would not be."""
+    """Return whether values stay the same when they go through a column of this schema. An instance of a
+    subclass of the declared class, for example, would not."""
     try:
         codec = codec_of(schema)
         back = codec.values(codec.column(values))
-    except Exception:  # whatever Arrow, or a class of the user's, raises
+    except Exception:  # whatever Arrow, or a user's class, raises
         return False
     return all(
         type(new) is type(old) and (new == old or new != new)
@@ -71,7 +73,7 @@ def _come_back(values: list[Any], schema: Schema) -> bool:
 
 
 def joined_schemas(first: Schemas, second: Schemas) -> Schemas:
-    """Return the schemas of columns that hold the values of both: pickles where they differ."""
+    """Return the schemas of columns that can hold the values of both: that of pickles where they differ."""
     return {
         name: schema if second.get(name) == schema else PICKLE for name, schema in first.items()
     }
@@ -91,16 +93,16 @@ def to_table(key_group: int, columns: Columns, schemas: Schemas) -> pyarrow.Tabl
 
 
 def to_columns(table: pyarrow.Table, schemas: Schemas) -> Columns:
-    """Return the columns of an Arrow table as Python values. The inverse of `to_table`, without the key
-    group."""
+    """Return the columns of an Arrow table as Python values, without the key group: the inverse of
+    `to_table`."""
     return {name: codec_of(schema).values(table.column(name)) for name, schema in schemas.items()}
 
 
 def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]) -> Content:
-    """Return what KeyGroupState.apply takes. The inverse of `columns_of`.
+    """Return what KeyGroupState.apply takes: the inverse of `columns_of`.
 
-    `states` has kind and columns of each state by its name, `types` the types it was declared with. Raises
-    CorruptDataError if a state is of an unknown kind.
+    `states` has the kind and columns of each state by its name, `types` the types with which it was declared.
+    Raises CorruptDataError if a state is of an unknown kind.
     """
     declared = {name: schemas for name, schemas in types.items() if schemas}
     content: Content = {"states": {}, "types": declared, "event": None, "processing": None}

@@ -1,4 +1,4 @@
-"""Makes a savepoint of the parts that tasks have written. It is complete, or not there at all."""
+"""Makes a savepoint of the parts that tasks have written. A savepoint is complete, or not there at all."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def write_savepoint(
     created_ms: int,
     drained: bool = False,
 ) -> Path:
-    """Write a savepoint of all parts in `staging` to `target`, and remove the staging folder. `job_state`
-    is what the driver knows, by uid."""
+    """Write a savepoint of all parts in `staging` to `target`, remove the staging folder, and return
+    `target`. `job_state` is what the driver knows, by uid."""
     with new_folder(target) as building:
         operators = [
             _write_operator(plan.operators[task.root], task, staging, building)
@@ -140,8 +140,8 @@ def _write_operator(
     )
 
 
-# A state's name, kind and declared types. There may be several forms of a state: key groups that no function
-# has asked for since the program changed have it as it was.
+# A state's name, kind and declared types. There may be several forms of a state, because key groups that no
+# function has asked for since the program changed have it as it was.
 _Form = tuple[str, str, str]
 
 
@@ -169,7 +169,7 @@ class StateFile:
         self._schemas = schemas
         self._kind = ""
         self.types: Schemas = {}  # as the program declared them
-        self._writer: Any = None
+        self._writer: pyarrow.parquet.ParquetWriter | None = None
         self._groups: list[int] = []
         self._rows = 0
         self._keys = 0
@@ -177,7 +177,7 @@ class StateFile:
         self._biggest: Counter[str] = Counter()
 
     def add(self, number: int, kind: str, columns: dict[str, list[Any]]) -> None:
-        """Write columns of a key group (or subtask) as a row group."""
+        """Write the columns of a key group (or subtask) as a row group."""
         table = to_table(number, columns, self._schemas)
         if self._writer is None:
             self._writer = pyarrow.parquet.ParquetWriter(
@@ -200,8 +200,9 @@ class StateFile:
         self._rows_of.clear()
 
     def close(self) -> StateEntry:
-        """Finish the file, and return its entry for the manifest."""
+        """Finish the file, to which something must have been added. Return its entry for the manifest."""
         self._count_keys()
+        assert self._writer is not None
         self._writer.close()
         file: FileEntry = describe_file(self._folder, self._path, self._groups)
         biggest = [(key, count) for key, count in self._biggest.most_common() if count > 1]
@@ -218,7 +219,7 @@ class StateFile:
 
 
 def _sync(folder: Path) -> None:
-    """Bring all files to disk. Called before the folder gets its name."""
+    """Sync all files to disk. This is done before the folder gets its name."""
     for path in sorted(folder.rglob("*")):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)

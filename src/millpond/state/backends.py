@@ -40,7 +40,7 @@ def backend_class(backend_type: str) -> BackendClass:
     named = load_by_name(backend_type, options.STATE_BACKEND.key)
     if not isinstance(named, type) or not issubclass(named, (StateBackend, OrderedStoreBackend)):
         raise ProgramError(
-            f"{options.STATE_BACKEND.key} names '{backend_type}', which is no class that extends "
+            f"{options.STATE_BACKEND.key} names '{backend_type}', which is not a class that extends "
             "StateBackend or OrderedStoreBackend of millpond.datastream.state_backend."
         )
     return named

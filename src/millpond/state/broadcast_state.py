@@ -80,7 +80,7 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         """Remove all entries."""
         self._table.clear(_OWNER)
 
-    def _conform(self, check: Callable[[Any], Any] | None, value: object) -> Any:
+    def _conform(self, check: Callable[[Any], Any] | None, value: object) -> object:
         if check is None:
             return value
         try:
@@ -94,7 +94,7 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
 class ReadOnlyBroadcastStateHandle(BroadcastStateHandle):
     """The same where it must not change, because every subtask would see something else."""
 
-    def _refuse(self, *_: Any) -> Any:
+    def _refuse(self, *_: object) -> object:
         raise ProgramError(
             f"Broadcast state '{self._descriptor.name}' is read-only here: it changes in "
             "process_broadcast_element only, where all subtasks do the same."

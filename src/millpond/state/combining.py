@@ -35,14 +35,14 @@ class Combining:
         create, add = function.create_accumulator, function.add
         return lambda content, value: add(value, create() if content is MISSING else content)
 
-    def merged(self, first: Any, second: Any) -> Any:
+    def merged(self, first: Any, second: Any) -> object:
         """Return the content that has the elements of both."""
         if self._aggregate is not None:
             return self._aggregate.merge(first, second)
         return self._reduce(first, second)
 
 
-def _itself(content: Any) -> Any:
+def _itself(content: Any) -> object:
     return content
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from millpond.datastream.state import StateDescriptor
 from millpond.datastream.state_backend import StateBackend
 from millpond.errors import UnsupportedFeatureError
 from millpond.state.handles import CurrentKey
-from millpond.state.kinds.kind import BackendFamily
+from millpond.state.kinds.kind import BackendFamily, BoundHandle
 from millpond.state.kinds.registry import spec_of
 from millpond.state.ordered.backend import OrderedBackend
 from millpond.state.ttl.expiry import Clock, Expiry
@@ -23,7 +21,7 @@ def family_of(backend: StateBackend) -> BackendFamily:
 
 def make_handle(
     descriptor: StateDescriptor, current: CurrentKey, clock: Clock, family: BackendFamily
-) -> Any:
+) -> BoundHandle:
     """Return a handle of the descriptor's kind: a State of the API with a method `bind`.
 
     Raises UnsupportedFeatureError if the kind is unknown, or cannot do what the descriptor asks for.

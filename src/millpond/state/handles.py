@@ -94,7 +94,7 @@ class Handle:
         self._data = self._table.data
 
 
-def _thaw(value: object) -> Any:
+def _thaw(value: object) -> object:
     return loads(value.data) if type(value) is Frozen else value
 
 
@@ -156,8 +156,8 @@ class MapStateHandle(Handle, MapState[Any, Any]):
     what was there when it began."""
 
     _table: MapTable
-    _owner: Any = MISSING
-    _own: Any = None
+    _owner: object = MISSING
+    _own: object = None
 
     def bind(self, state: KeyGroupState) -> None:
         """Turn to the table of another key group."""
@@ -223,7 +223,7 @@ class HashMapStateHandle(MapStateHandle):
 
     _table: HashMapTable
     _undo: dict[Any, Any]
-    _owner: Any
+    _owner: object
     _own: dict[Any, Any] | None
 
     def bind(self, state: KeyGroupState) -> None:
@@ -330,7 +330,7 @@ class ReducingStateHandle(Handle, ReducingState[Any]):
         """Return the current key's value, or None."""
         return _thaw(self._data.get(self._current.key))
 
-    def at_rest(self) -> Any:
+    def at_rest(self) -> object:
         """Return the value as the table holds it (immutable, or frozen), or None."""
         return self._data.get(self._current.key)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from millpond.core.key_groups import key_group_of
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.datastream.stream_graph import ExchangeKind
 from millpond.errors import IncompatibleCheckpointError
 from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.tables import DataTable
 from millpond.state.types.evolution import type_text
-from millpond.state.types.schemas import PICKLE, Schema, is_pickled, schema_of
+from millpond.state.types.schemas import PICKLE, is_pickled, schema_of
 
 KEY = "key"  # the savepoint column of keys, and the name of their type among the types of a state
 _INTEGERS = ("int", "long")

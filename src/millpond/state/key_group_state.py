@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.core.columns import encode_list
 from millpond.datastream.state import StateDescriptor, StateKind
@@ -22,6 +22,9 @@ from millpond.state.types.declared import (
     declared_schemas,
 )
 from millpond.state.types.schemas import Schemas
+
+if TYPE_CHECKING:
+    from millpond.state.change_log import FreshChanges
 
 # How the names of states begin that are small in every key group (or subtask), and so stay in memory.
 ALWAYS_IN_MEMORY = ("_broadcast.", "_operator.", "_union.", "_watermark")
@@ -47,7 +50,7 @@ class KeyGroupState:
         self.types: dict[str, Schemas] = {}
         self._unlogged_types: set[str] = set()
         self.is_restored = False  # from a savepoint, which is not in the log yet
-        self.fresh_changes: Any = None  # a change_log.FreshChanges
+        self.fresh_changes: FreshChanges | None = None
         self._timed: set[str] = set()  # states whose entries rest with their times
         self._cleaners: dict[str, Cleaner] = {}
         self._converted = False  # a state got another type or time to live since the last commit

@@ -23,6 +23,8 @@ class _Missing:
 
 
 MISSING = _Missing()
+Changes = tuple[Any, ...]
+"""What `changes` and `snapshot` return: encoded columns, laid out as the state's kind defines."""
 Timed = tuple[int, Any]
 """A value of a state with a time to live, as it rests: (when it was written or last read, value)."""
 
@@ -35,18 +37,18 @@ class StateTable(ABC):
         """Return True if the table has changed since the last commit."""
 
     @abstractmethod
-    def changes(self) -> Any:
+    def changes(self) -> Changes:
         """Return what has changed since the last commit, in the layout of the state's kind."""
 
     @abstractmethod
-    def apply(self, changes: Any) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take over what `changes` or `snapshot` returned. This cannot be rolled back."""
 
     @abstractmethod
-    def snapshot(self) -> Any:
+    def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
 
-    def snapshot_parts(self) -> Iterator[Any]:
+    def snapshot_parts(self) -> Iterator[Changes]:
         """Return the snapshot in one or more parts, to be applied one after the other. None is very large."""
         yield self.snapshot()
 
@@ -102,7 +104,7 @@ class DataTable(StateTable):
         `change_entry` returns."""
 
     @abstractmethod
-    def drop_expired(self, location: Any, is_expired: Callable[[Any, Timed], bool]) -> int:
+    def drop_expired(self, location: object, is_expired: Callable[[Any, Timed], bool]) -> int:
         """Remove what has expired at one of `locations`, if it is still there; `is_expired` is given the key
         and a timed value. Return how many values were looked at."""
 
@@ -115,7 +117,7 @@ class DataTable(StateTable):
             f"State cannot be queryable with this backend: its {type(self).__name__} has no look_up."
         )
 
-    def look_up(self, key: object, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> object:
         """Return what a key has, at rest (of lists and maps a copy), or MISSING; if `committed`, what it had
         at the last commit.
 
@@ -147,7 +149,7 @@ class ValueTable(DataTable):
         for key, value in list(self.data.items()):
             self.set(key, change(value))
 
-    def drop_expired(self, location: Any, is_expired: Callable[[Any, Timed], bool]) -> int:
+    def drop_expired(self, location: object, is_expired: Callable[[Any, Timed], bool]) -> int:
         """Remove the value of a key if it has expired."""
         timed = self.data.get(location)
         if timed is not None and is_expired(location, timed):
@@ -177,7 +179,7 @@ class ListTable(DataTable):
         for key, elements in list(self.data.items()):
             self.replace(key, list(map(change, elements)))
 
-    def drop_expired(self, location: Any, is_expired: Callable[[Any, Timed], bool]) -> int:
+    def drop_expired(self, location: object, is_expired: Callable[[Any, Timed], bool]) -> int:
         """Remove the expired elements of a key, if they are at least half of all: a list is written as a
         whole."""
         elements = self.data.get(location)
@@ -227,6 +229,6 @@ class MapTable(DataTable):
             self.remove(key, entry)
         return 1
 
-    def look_up_entry(self, key: object, entry: object, committed: bool) -> Any:
+    def look_up_entry(self, key: object, entry: object, committed: bool) -> object:
         """Return what `look_up` would have for one entry, or MISSING."""
         raise NotImplementedError

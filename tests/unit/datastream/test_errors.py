@@ -12,10 +12,12 @@ from millpond.common import Configuration, JobStatus, RestartStrategies, Types
 from millpond.datastream import (
     DataStream,
     KeyedProcessFunction,
+    KeySelector,
     MapFunction,
     OutputTag,
     ProcessFunction,
     RuntimeContext,
+    SinkFunction,
     StreamExecutionEnvironment,
 )
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
@@ -123,6 +125,22 @@ def test_program_without_a_sink_is_refused() -> None:
         environment.execute()
 
 
+class _BrokenSelector(KeySelector):
+    def get_key(self, value: Any) -> Any:
+        return value
+
+    def close(self) -> None:
+        raise ValueError("the selector cannot be closed")
+
+
+class _BrokenSink(SinkFunction):
+    def invoke(self, value: Any, context: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        raise ValueError("the sink cannot be closed")
+
+
 def _fail_on_three(value: int) -> int:
     return 1 // (3 - value)
 
@@ -164,6 +182,10 @@ FAILING: dict[str, tuple[Build, list[str]]] = {
         lambda env: env.from_collection([1]).partition_custom(lambda k, n: n, lambda v: v).map(id),
         ["partition_custom", "must return 0 to 0"],
     ),
+    "close of a key selector": (
+        lambda env: env.from_collection([1]).map(id).name("ids").key_by(_BrokenSelector()).sum(),
+        ["the selector cannot be closed", "operator 'ids' (subtask 0)", "while: close()"],
+    ),
     "field of a plain value": (
         lambda env: env.from_collection([1, 1]).key_by(lambda v: v).sum(1),
         ["Leave the position out"],
@@ -178,7 +200,16 @@ def test_failing_function_names_operator_record_and_cause(name: str) -> None:
         run(build)
     for text in texts:
         assert text in str(error.value)
-    assert "millpond/runtime" not in str(error.value), "the user's trace only"
+    assert "millpond/engine" not in str(error.value), "the user's trace only"
+
+
+def test_sink_that_cannot_be_closed_is_named() -> None:
+    environment = direct_environment()
+    environment.from_collection([1]).add_sink(_BrokenSink()).name("shaky")
+    with pytest.raises(UserFunctionError) as error:
+        environment.execute()
+    for text in ("the sink cannot be closed", "operator 'shaky' (subtask 0)", "while: close()"):
+        assert text in str(error.value)
 
 
 def test_record_whose_repr_fails_does_not_hide_the_error() -> None:

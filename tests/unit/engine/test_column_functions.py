@@ -271,12 +271,12 @@ def test_misuse_names_operator_and_what_is_wrong(what: Any, message: str) -> Non
 
 
 def test_missing_values_are_not_taken_for_numbers() -> None:
-    with pytest.raises(UserFunctionError, match="column 'f1' has 1 values missing"):
+    with pytest.raises(UserFunctionError, match="column 'f1' has missing values: 1"):
         results_of(lambda f, e, c: e.column("f1"), [("a", 1), ("a", None)])
 
 
 def test_records_that_make_no_columns_are_a_clear_error() -> None:
-    with pytest.raises(UserFunctionError, match="making columns of records") as failure:
+    with pytest.raises(UserFunctionError, match="converting records to columns") as failure:
         results_of(lambda f, e, c: None, [("a", 1), ("a", "one")])
     assert "numbers" in str(failure.value)
 

@@ -72,9 +72,9 @@ def test_kubernetes_gets_image_and_where_the_driver_is(
     [
         ("yarn", SetupError, "HADOOP_CONF_DIR"),
         ("k8s://https://host", ProgramError, "millpond.kubernetes.image"),
-        ("k8s://https://", ProgramError, "has no host"),
-        ("yarn-cluster", ProgramError, "is none that Spark knows"),
-        ("mesos://host", ProgramError, "is none that Spark knows"),
+        ("k8s://https://", ProgramError, "names no host"),
+        ("yarn-cluster", ProgramError, "Spark does not know a master"),
+        ("mesos://host", ProgramError, "Spark does not know a master"),
         ("sparky", ProgramError, "spark://HOST:PORT"),
     ],
 )

@@ -101,9 +101,13 @@ def test_a_batch_that_begins_shows_that_the_one_before_was_committed() -> None:
 def test_wrong_look_ups_are_told_what_is_wrong() -> None:
     slot = filled()
     ((status, what),) = slot.get("value", 1)
-    assert status is Status.FAILED and "1 is no text" in what and "operator 'KEYED PROCESS'" in what
+    assert (
+        status is Status.FAILED
+        and "1 is not a string" in what
+        and "operator 'KEYED PROCESS'" in what
+    )
     ((status, what),) = slot.get("value", "a", entry="x")
-    assert status is Status.FAILED and "value state, and has no entries" in what
+    assert status is Status.FAILED and "value state, which has no entries" in what
     ((status, what),) = slot.get("nothing", "a")
     assert status is Status.UNKNOWN_STATE and "there are: my aggregating, my list" in what
     for content in (None, [], {"state": "my value"}, {"state": "my value", "keys": "a"}):

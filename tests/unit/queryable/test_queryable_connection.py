@@ -213,7 +213,7 @@ def test_an_answer_that_is_none_ends_the_connection(answer: dict[str, Any]) -> N
         server = Server(lambda _: answer)
         server.answering.set()
         async with connected(server) as connection:
-            with pytest.raises(Disconnected, match="no answer"):
+            with pytest.raises(Disconnected, match="not an answer"):
                 await look_up(connection, 1, 2)
             assert not connection.is_open
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +30,17 @@ from millpond.datastream.state import (
     ValueStateDescriptor,
 )
 from millpond.savepoint import Savepoint
+from millpond.savepoint.manifest import FORMAT
 from tests.unit.savepoint.test_savepoint import (
     CUT_RECORDS,
-    GOLDEN,
     go_on,
+    remember,
     run_and_save,
     run_to_the_end,
+    windows,
 )
+
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 SEEN = GenericRecordAvroTypeInfo(
     AvroSchema.parse_string(
@@ -164,13 +170,53 @@ def columns(stream: DataStream) -> DataStream:
     return stream.key_by(lambda r: r[0]).process_columns(Sums()).uid("columns")
 
 
-PROGRAMS = {"keyed": keyed, "lists": lists, "columns": columns}
+PROGRAMS = {
+    "remember": remember,
+    "windows": windows,
+    "keyed": keyed,
+    "lists": lists,
+    "columns": columns,
+}
+"""name -> the program whose golden savepoint is savepoint.vVERSION-NAME. To write a missing one, run
+`python -m tests.unit.savepoint.test_golden_savepoints`; it never overwrites one that is there."""
+
+
+def golden_folder(name: str) -> Path:
+    return GOLDEN / f"savepoint.v{FORMAT}-{name}"
+
+
+def write_missing(golden: Path = GOLDEN) -> list[Path]:
+    """Take the savepoints that have no golden folder yet, and return their folders."""
+    written = []
+    for name, build in PROGRAMS.items():
+        folder = golden / golden_folder(name).name
+        if folder.exists():
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            _, path = run_and_save(build, CUT_RECORDS, Path(scratch))
+            shutil.copytree(path, folder)
+        written.append(folder)
+    return written
+
+
+def test_every_golden_savepoint_has_a_program() -> None:
+    assert {path.name.partition("-")[2] for path in GOLDEN.iterdir()} == set(PROGRAMS)
+
+
+def test_missing_golden_savepoint_is_written_and_loads(tmp_path: Path) -> None:
+    for name in PROGRAMS:
+        if name != "keyed":
+            shutil.copytree(golden_folder(name), tmp_path / golden_folder(name).name)
+    (written,) = write_missing(tmp_path)
+    assert written.name == golden_folder("keyed").name
+    assert go_on(keyed, CUT_RECORDS, str(written))
+    assert write_missing(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_savepoints_of_earlier_days_still_load(name: str, tmp_path: Path) -> None:
-    """Never regenerate them, add new ones."""
-    build, kept = PROGRAMS[name], GOLDEN / f"savepoint.v1-{name}"
+    """Never regenerate the savepoint of a released format: add one for the new format."""
+    build, kept = PROGRAMS[name], golden_folder(name)
     whole = run_to_the_end(build, CUT_RECORDS)
     before, _ = run_and_save(build, CUT_RECORDS, tmp_path)
     after = go_on(build, CUT_RECORDS, str(kept))
@@ -187,3 +233,11 @@ def test_tables_of_earlier_days_are_read() -> None:
     assert lists.list_state("lists", "names") == ["a", "b", "c", "d"]
     assert lists.list_state("lists", "times") == [100, 200, 300, 5000]
     assert lists.broadcast_state("lists", "rules") == {"limit": 3}
+
+
+if __name__ == "__main__":
+    # By its full name: the classes in a savepoint must not belong to `__main__`.
+    from tests.unit.savepoint import test_golden_savepoints as module
+
+    for folder in module.write_missing():
+        print(f"wrote {folder}")

@@ -197,9 +197,9 @@ def test_mistakes_are_named(path: str, tmp_path: Path) -> None:
         savepoint.without_state("remember", "x")
     with pytest.raises(SavepointError, match="exists already"):
         savepoint.write(path)
-    with pytest.raises(SavepointError, match="uid 'remember' already"):
+    with pytest.raises(SavepointError, match="already an operator with uid 'remember'"):
         savepoint.renamed("remember", "remember")
-    with pytest.raises(SavepointError, match="max parallelism 128, not 64"):
+    with pytest.raises(SavepointError, match="max parallelism 128, which cannot change to 64"):
         savepoint.with_state("remember", COUNT, {}, max_parallelism=64)
     with pytest.raises(TypeMismatchError, match="State 'count', key 'ann'"):
         savepoint.with_state("remember", COUNT, {"ann": "many"})

@@ -135,7 +135,7 @@ def test_timers_are_bootstrapped_and_mended(tmp_path: Path) -> None:
     assert sorted(go_on(remind, RECORDS, mended)) == [("ann", 105), ("bob", 107), ("cid", 103)]
     without = Savepoint.load(made).with_timers("remind", []).write(tmp_path / "without")
     assert go_on(remind, RECORDS, without) == []
-    with pytest.raises(SavepointError, match="domain is 'event' or 'processing', not 'other'"):
+    with pytest.raises(SavepointError, match="must be 'event' or 'processing', not 'other'"):
         Savepoint.new().with_timers("x", [{"domain": "other", "time": 1, "key": "a"}])
 
 
@@ -204,14 +204,14 @@ def test_wrong_kinds_of_state_are_refused(tmp_path: Path) -> None:
     _, path = run_and_save(unkeyed, elements("abc|d"), tmp_path / "taken", batches=0)
     savepoint = Savepoint.load(path)
     count = ValueStateDescriptor("count", Types.INT())
-    with pytest.raises(SavepointError, match="'pairs' has no keys: with_list_state"):
+    with pytest.raises(SavepointError, match="'pairs' has no keys: use with_list_state"):
         savepoint.with_state("pairs", count, {"a": 1})
     with pytest.raises(SavepointError, match="'pairs' has no keys"):
         savepoint.with_timers("pairs", [{"domain": "event", "time": 1, "key": "a"}])
     made = Savepoint.new().with_broadcast_state("rules", RULES, {"limit": 3})
     with pytest.raises(SavepointError, match=r"broadcast state 'rules'.*with_broadcast_state"):
         made.with_state("rules", RULES, {"a": {"limit": 3}})
-    with pytest.raises(SavepointError, match="'rules' has keys: with_state"):
+    with pytest.raises(SavepointError, match="'rules' has keys: use with_state"):
         made.with_list_state("rules", ListStateDescriptor("x", Types.INT()), [1])
     with pytest.raises(TypeMismatchError, match="State 'rules'"):
         made.with_broadcast_state("rules", RULES, {"limit": "three"})

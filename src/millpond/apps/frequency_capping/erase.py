@@ -1,4 +1,4 @@
-"""What is left of a user outside of state and Redis: dead letters that are about them, and answers."""
+"""Erases what is left of a user outside of state and Redis: the dead letters that are about them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from millpond.apps.frequency_capping.rules import text_of
 
 
 def erase_letters(folder: str | Path, user: str, user_field: str) -> int:
-    """Remove a user's lines from all files of dead letters, and say how many there were. Each file is written
-    aside and renamed; files that a job still writes have other names, and are left alone."""
+    """Remove a user's lines from all files of dead letters, and return how many there were.
+
+    `user_field` is the name of the field with the user in records. Each file is written to a temporary file
+    and renamed. Files that a job is still writing have other names, and are left alone."""
     name, wanted = re.escape(user_field), re.escape(user)
     in_broken = re.compile(rf'"{name}"\s*:\s*(?:"{wanted}"|{wanted}(?![\w.]))')
     erased = 0
@@ -37,7 +38,7 @@ def erase_letters(folder: str | Path, user: str, user_field: str) -> int:
 
 
 def _is_about(line: bytes, user: str, user_field: str, in_broken: re.Pattern[str]) -> bool:
-    letter: Any = json.loads(line)
+    letter = json.loads(line)
     if letter.get("user") == user:
         return True
     record = letter.get("record")

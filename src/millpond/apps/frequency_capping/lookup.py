@@ -1,4 +1,4 @@
-"""The look-up service: "may this user see these ads?", over Redis. It keeps nothing itself."""
+"""The look-up service: answers "may this user see these ads?" from Redis. It keeps nothing itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import gc
 import html
 import importlib
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -22,45 +22,80 @@ from millpond.datastream.connectors.redis.connection import hidden, is_cluster
 
 _MOST_ADS = 1000
 _MOST_REQUESTS = 1000
+# From a user and ads to the response.
+AnswerAds = Callable[[str, list[str]], Awaitable[Response]]
+
+
+class RedisPipeline(Protocol):
+    """Commands that are sent to Redis together."""
+
+    def smismember(self, name: str, values: list[str]) -> object:
+        """Add the question which of the values are members of a set."""
+
+    def execute(self) -> Awaitable[list[Sequence[int]]]:
+        """Send the commands and return their answers."""
+
+
+class RedisClient(Protocol):
+    """The part of an asynchronous Redis client that the service uses."""
+
+    def smismember(self, name: str, values: list[str]) -> Awaitable[Sequence[int]]:
+        """Return 1 for each of the values that is a member of a set, and 0 for the others."""
+
+    def pipeline(self, transaction: bool = ...) -> RedisPipeline:
+        """Return a new pipeline."""
+
+    def ping(self) -> Awaitable[object]:
+        """Raise RedisError if Redis does not answer."""
 
 
 class Candidate(BaseModel):
-    """What could be shown: an ad, and what it belongs to. Any level of a rule may be named."""
+    """An ad that could be shown, and what it belongs to; fields may have the names of any levels of rules."""
 
     model_config = ConfigDict(extra="allow")
     ad: str = Field(min_length=1, examples=["ad-17"])
 
     def members(self) -> list[str]:
+        """Return the members whose caps forbid the ad, as in Redis: LEVEL:ID."""
         given = self.model_dump().items()
         return [f"{level}:{text_of(own)}" for level, own in given if own is not None]
 
 
 class Asked(BaseModel):
+    """A user, and the ads that could be shown to them."""
+
     user: str | int = Field(examples=[42])
     candidates: list[Candidate] = Field(min_length=1, max_length=_MOST_ADS)
 
 
 class AskedMany(BaseModel):
+    """Questions for several users."""
+
     requests: list[Asked] = Field(min_length=1, max_length=_MOST_REQUESTS)
 
 
 class Answer(BaseModel):
+    """Which of the ads a user may see."""
+
     user: str
     allowed: list[str] = Field(description="ads that may be shown")
     capped: dict[str, list[str]] = Field(description="ad -> why it must not be shown: LEVEL:ID")
 
 
 class AnswerMany(BaseModel):
+    """The answers, in the order of the requests."""
+
     answers: list[Answer]
 
 
 def make_app(redis_url: str) -> FastAPI:
+    """Return the service for a Redis. Whether Redis answers shows only when something is asked."""
     redis = importlib.import_module("redis.asyncio")
     gc.collect()
-    gc.freeze()  # modules stay for ever: the collector need not walk through them while somebody waits
+    gc.freeze()  # modules stay forever, so the collector need not visit them while somebody waits
     factory = redis.cluster.RedisCluster if is_cluster(redis_url) else redis.Redis
     own_url = redis_url.replace("+cluster", "", 1)
-    client = factory.from_url(own_url, decode_responses=True, socket_timeout=2)
+    client: RedisClient = factory.from_url(own_url, decode_responses=True, socket_timeout=2)
     app = FastAPI(
         title="Frequency capping",
         version=__version__,
@@ -83,12 +118,19 @@ def make_app(redis_url: str) -> FastAPI:
         text = f"Redis at {hidden(redis_url)} does not answer: {problem}"
         return JSONResponse({"detail": text}, status_code=503)
 
+    _add_routes(app, client, answer, is_cluster(redis_url))
+    return app
+
+
+def _add_routes(app: FastAPI, client: RedisClient, answer: AnswerAds, on_cluster: bool) -> None:
     @app.get("/v1/allowed", response_model=Answer)
     async def allowed(
         user: str = Query(min_length=1, examples=["42"]),
-        ads: str = Query(min_length=1, description="ids of ads, with commas", examples=["a,b"]),
+        ads: str = Query(
+            min_length=1, description="ids of ads, separated by commas", examples=["a,b"]
+        ),
     ) -> Response:
-        """Ask for some ads of one user, by their ids alone."""
+        """Ask about ads for one user, by the ids of the ads alone."""
         candidates = _listed(ads)
         if candidates is None:
             raise HTTPException(422, f"ads must name 1 to {_MOST_ADS} ads")
@@ -96,10 +138,8 @@ def make_app(redis_url: str) -> FastAPI:
 
     @app.post("/v1/allowed")
     async def allowed_many(asked: AskedMany) -> AnswerMany:
-        """Ask for many users at once, with all that an ad belongs to."""
-        pipeline = (
-            client.pipeline() if is_cluster(redis_url) else client.pipeline(transaction=False)
-        )
+        """Ask about several users at once, and about everything that an ad belongs to."""
+        pipeline = client.pipeline() if on_cluster else client.pipeline(transaction=False)
         for own in asked.requests:
             members = [member for candidate in own.candidates for member in candidate.members()]
             pipeline.smismember(redis_key(str(own.user)), members)
@@ -109,6 +149,7 @@ def make_app(redis_url: str) -> FastAPI:
 
     @app.get("/v1/health")
     async def health() -> dict[str, str]:
+        """Find out whether Redis answers; the status is 503 if it does not."""
         await client.ping()
         return {"status": "ok"}
 
@@ -116,17 +157,15 @@ def make_app(redis_url: str) -> FastAPI:
     async def page() -> HTMLResponse:
         return HTMLResponse(_page(app.openapi()))
 
-    return app
-
 
 class _Shortcut:
-    """Answers the usual question itself: what FastAPI does for it takes longer than all the rest. Whatever
-    else is asked, or goes wrong, goes on to FastAPI."""
+    """Middleware that answers the usual question itself, because FastAPI would take longer for it than all
+    the rest. FastAPI gets all other requests, and those for which Redis fails."""
 
     def __init__(
         self,
         app: ASGIApp,
-        answer: Callable[[str, list[str]], Awaitable[Response]],
+        answer: AnswerAds,
         failure: type[Exception],
     ) -> None:
         self._app = app
@@ -147,7 +186,7 @@ class _Shortcut:
 
 
 def _question(query: bytes) -> tuple[str, list[str]] | None:
-    """User and ads; None if it is not as usual."""
+    """Return user and ads; None if this is not the usual question."""
     fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     given = dict(fields)
     ads = _listed(given.get("ads", ""))
@@ -157,12 +196,12 @@ def _question(query: bytes) -> tuple[str, list[str]] | None:
 
 
 def _listed(ads: str) -> list[str] | None:
-    """None if they are too few or too many."""
+    """Return the ads in a list with commas; None if there are too few or too many."""
     found = [ad for ad in ads.split(",") if ad]
     return found if 0 < len(found) <= _MOST_ADS else None
 
 
-def _answer(asked: Asked, is_in: Any) -> Answer:
+def _answer(asked: Asked, is_in: Iterator[int]) -> Answer:
     capped: dict[str, list[str]] = {}
     for candidate in asked.candidates:
         reasons = [member for member in candidate.members() if next(is_in)]
@@ -173,7 +212,7 @@ def _answer(asked: Asked, is_in: Any) -> Answer:
 
 
 def _page(description: dict[str, Any]) -> str:
-    """The OpenAPI description for people, without anything from elsewhere."""
+    """Return the OpenAPI description as a page for people, which loads nothing from other sites."""
     rows = []
     for path, methods in description["paths"].items():
         for method, own in methods.items():

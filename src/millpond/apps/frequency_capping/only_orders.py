@@ -1,18 +1,19 @@
-"""A job's input while it only does what it is ordered to: nothing new is read, and the position is kept.
+"""The input of a job that is started only for orders: nothing new is read, and the position is kept.
 
-A batch that was planned before is still read as planned.
+A batch that was planned earlier is still read as planned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.datastream.functions import RuntimeContext
 
 
 class OnlyOrders(Source):
+    """Stands in for a source, with the same position, but reads nothing new from it."""
+
     bounded = False
     endless = True
 
@@ -22,15 +23,17 @@ class OnlyOrders(Source):
     def create_enumerator(self, parallelism: int, context: RuntimeContext) -> SplitEnumerator:
         return _NothingNew(self._source.create_enumerator(parallelism, context))
 
-    def read(self, arguments: Any) -> Iterator[tuple[Any, int | None]]:
+    def read(self, arguments: object) -> Iterator[tuple[object, int | None]]:
         return self._source.read(arguments)
 
-    def read_many(self, arguments: Any) -> Iterator[tuple[Any, Any]]:
+    def read_many(
+        self, arguments: object
+    ) -> Iterator[tuple[list[object], list[int | None] | None]]:
         return self._source.read_many(arguments)
 
 
 class _NothingNew(SplitEnumerator):
-    """Of a source that is not started: it has the splits that its position has."""
+    """The enumerator of a source that is never started: its splits are those of its position."""
 
     def __init__(self, enumerator: SplitEnumerator) -> None:
         super().__init__()
@@ -42,10 +45,10 @@ class _NothingNew(SplitEnumerator):
     def poll(self, max_records: int) -> list[SplitWork]:
         return []
 
-    def position(self) -> Any:
+    def position(self) -> object:
         return self._inner.position()
 
-    def restore(self, position: Any) -> None:
+    def restore(self, position: object) -> None:
         self._inner.restore(position)
 
     def ended(self) -> list[bool]:

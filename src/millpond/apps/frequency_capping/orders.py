@@ -1,13 +1,14 @@
-"""Orders that people give to the job (control.py), for each user that they are about."""
+"""Carries out the orders that people give to the job (control.py), for each user whom they concern."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
+from millpond.apps.frequency_capping.control import Order
 from millpond.apps.frequency_capping.records import Arrival
-from millpond.apps.frequency_capping.rulebook import RulePlan, read_plan
+from millpond.apps.frequency_capping.rulebook import Message, RulePlan, read_plan
+from millpond.apps.frequency_capping.rules import Rule
 from millpond.apps.frequency_capping.times import unpack
 from millpond.apps.frequency_capping.user_state import (
     AGENDA,
@@ -20,23 +21,26 @@ from millpond.apps.frequency_capping.user_state import (
     SEEN,
     UNCAP,
     VIEWS,
+    AgendaItem,
     Change,
+    Hold,
     member_of,
 )
 from millpond.apps.frequency_capping.windows import NEVER
-from millpond.datastream import KeyedBroadcastProcessFunction
+from millpond.datastream import KeyedBroadcastProcessFunction, OutputTag
+from millpond.datastream.state import MapState, ValueState
 
 
-class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
-    """A part of CapUsers."""
+class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Message, Change]):
+    """The part of CapUsers that carries out orders."""
 
-    _agenda: Any
-    _views: Any
-    _capped: Any
-    _members: Any
-    _seen: Any
-    _sweep_at: Any
-    _rules: Any
+    _agenda: MapState[int, tuple[AgendaItem, ...]]
+    _views: MapState[str, bytes]
+    _capped: MapState[str, Hold]
+    _members: MapState[str, tuple[str, ...]]
+    _seen: MapState[str, int]
+    _sweep_at: ValueState[int]
+    _rules: Mapping[str, Rule]
     _changes: list[Change]
 
     def _use(self, plan: RulePlan, now_ms: int) -> None:
@@ -45,8 +49,10 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
     def _taken(self) -> list[Change] | None:
         raise NotImplementedError
 
-    def _obey(self, order: dict[str, Any], ctx: Any) -> Iterator[Any]:
-        """See control.py. Every key group is asked; the one that has the user answers."""
+    def _obey(
+        self, order: Order, ctx: KeyedBroadcastProcessFunction.Context
+    ) -> Iterator[Change | tuple[OutputTag, object]]:
+        """Carry out an order (control.py). Every key group is asked; the one that has the user answers."""
         now_ms = ctx.current_watermark()
         plan = read_plan(ctx.get_broadcast_state(RULES))
         self._use(plan, now_ms)
@@ -78,7 +84,7 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             self._changes.append((user, member, CAP, now_ms, rules[0]))
 
     def _forget(self, user: str, now_ms: int) -> None:
-        """Timers that are left find nothing to do."""
+        """Erase a user. Timers that are left will find nothing to do."""
         for member in list(self._members.keys()):
             self._changes.append((user, member, UNCAP, now_ms, FORGET))
         self._changes.append((user, "", FORGET, now_ms, FORGET))
@@ -86,7 +92,7 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Any, Any]):
             state.clear()
         self._sweep_at.clear()
 
-    def _explain(self, order: dict[str, Any], plan: RulePlan, now_ms: int) -> str:
+    def _explain(self, order: Order, plan: RulePlan, now_ms: int) -> str:
         pairs = []
         for pair, packed in self._views.items():
             times = unpack(packed)

@@ -1,11 +1,10 @@
-"""The program: records in, validated and filtered, counted per user, changes out to Redis."""
+"""The program: records are validated, filtered and counted per user, and changes go to Redis."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from millpond.apps.frequency_capping.answers import AnswerSink
 from millpond.apps.frequency_capping.capping import CapUsers
@@ -42,18 +41,23 @@ from millpond.datastream import (
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.connectors.file_system import FileSink, OutputFileConfig, RollingPolicy
 from millpond.datastream.connectors.redis import Command, RedisSink
+from millpond.datastream.functions import Results
+from millpond.datastream.timerservice import TimerService
+from millpond.metrics.metricbase import Counter
 
 BAD = OutputTag("bad records")
 REFUSED = OutputTag("refused rules")
-RULES_DELAY_MS = 5000  # of messages: for their way, and clocks that differ
+RULES_DELAY_MS = 5000  # added to a message's time, for its way and for clocks that differ
 _IDLE = Duration.of_millis(1000)
 
 
 @dataclass(frozen=True)
 class CappingJob:
-    """`records` gives lines or messages: JSON as bytes or text. `dead_letters`: a folder for what is bad, too
-    late or refused. `control`: one for orders (control.py). `rule_messages`: gives JSON as bytes
-    (rules.changed_rules)."""
+    """What a frequency capping job consists of.
+
+    `records` gives lines or messages, which are JSON as bytes or text. `dead_letters` is a folder for records
+    and rules that are bad, too late or refused, and `control` one for orders (control.py). `rule_messages`
+    gives messages with rules, which are JSON as bytes (rulebook.changed_rules)."""
 
     records: Source
     config: CappingConfig
@@ -68,7 +72,8 @@ class CappingJob:
 
 
 def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStream:
-    """The changes, after Redis has been given to a sink; others may follow."""
+    """Build the job in an environment, and return the stream of changes. They already go to Redis; more sinks
+    may be added."""
     record_format = job.config.record_format
     parsed = (
         environment.from_source(job.records, WatermarkStrategy.no_watermarks(), "records")
@@ -105,29 +110,34 @@ def build(environment: StreamExecutionEnvironment, job: CappingJob) -> DataStrea
     return changes
 
 
-def read_message(data: bytes, sent_ms: int | None) -> Any:
-    """A message that is no JSON is refused later, as it is; so is an order, which may not come this way. It
-    counts from when it was sent, a little later: by then it is here, live, so that it counts from the same
-    moment of event time on whenever both topics are read again. Unless it says from when."""
+def read_message(data: bytes, sent_ms: int | None) -> object:
+    """Return a message with rules. What is not JSON is returned as it is and refused later, and so is an
+    order, which may not come this way.
+
+    Unless a message says when it takes effect, that is a little after it was sent. By then it has arrived in
+    a live job, so that it takes effect at the same moment of event time whenever both topics are read
+    again."""
     try:
         message = load_json(data)
     except (ValueError, RecursionError):
         return data
     if not isinstance(message, dict) or is_order(message):
         return data
-    if sent_ms is None or sent_ms < 0:  # Kafka has -1 for none
+    if sent_ms is None or sent_ms < 0:  # -1 is Kafka's way to say that there is no time
         return message
     return {"at": sent_ms + RULES_DELAY_MS, **message}
 
 
-class ReadMessages(ProcessFunction):
-    def process_element(self, value: bytes, ctx: Any) -> Iterable[Any]:
+class ReadMessages(ProcessFunction[bytes, object]):
+    """Turns the messages of a topic into messages with rules (`read_message`)."""
+
+    def process_element(self, value: bytes, ctx: ProcessFunction.Context) -> list[object]:
         return [read_message(value, ctx.timestamp())]
 
 
-class CheckMessages(ProcessFunction):
-    """Puts messages aside that are no rules, once for all; and rules for which something is
-    forgotten too early."""
+class CheckMessages(ProcessFunction[object, object]):
+    """Sends to a side output what is neither valid rules nor an order, and rules for which something would be
+    forgotten too early. It does so once, before messages are broadcast."""
 
     def __init__(self, lives: TimesToLive) -> None:
         self._lives = lives
@@ -135,7 +145,7 @@ class CheckMessages(ProcessFunction):
     def open(self, runtime_context: RuntimeContext) -> None:
         self._refused = runtime_context.get_metrics_group().counter("refused")
 
-    def process_element(self, value: Any, ctx: Any) -> Iterable[Any]:
+    def process_element(self, value: object, ctx: ProcessFunction.Context) -> list[object]:
         if not is_order(value):
             try:
                 message_time(value)
@@ -147,8 +157,9 @@ class CheckMessages(ProcessFunction):
 
 
 def event_time(job: CappingJob) -> WatermarkStrategy:
-    """The records' own time. In a job that goes on and on it follows the clock while none come, so that views
-    age out."""
+    """Return the watermark strategy of records: event time is the time in the records. Unless the job runs
+    only until the end of its input, event time follows the clock while no records come, so that views age
+    out."""
     bound = Duration.of_millis(job.out_of_orderness_ms)
     own = WatermarkStrategy.for_bounded_out_of_orderness(bound)
     strategy = own.with_timestamp_assigner(_LogTime())
@@ -156,8 +167,8 @@ def event_time(job: CappingJob) -> WatermarkStrategy:
 
 
 def time_of_rules() -> WatermarkStrategy:
-    """None of their own: a batch with rules holds event time where it is, and then they are idle again. So
-    the first views wait for the first rules."""
+    """Return the watermark strategy of rules. They have no event time of their own: a batch with rules holds
+    event time where it is, and then the rules are idle again. So the first views wait for the first rules."""
     return WatermarkStrategy.no_watermarks().with_idleness(Duration.of_millis(1))
 
 
@@ -166,8 +177,8 @@ class _LogTime(TimestampAssigner):
         return value[2]
 
 
-class ReadRecords(ProcessFunction):
-    """Validation and the common filter, before data is spread (P5)."""
+class ReadRecords(ProcessFunction[bytes | str, Arrival]):
+    """Validates records and applies the common filter, before data is distributed (P5)."""
 
     def __init__(self, record_format: RecordFormat) -> None:
         self._format = record_format
@@ -178,14 +189,14 @@ class ReadRecords(ProcessFunction):
         self._records = self._group.counter("records")
         self._filtered = self._group.counter("filtered")
         self._bad = self._group.counter("bad")
-        self._reasons: dict[str, Any] = {}
-        self._timers: Any = None
+        self._reasons: dict[str, Counter] = {}
+        self._timers: TimerService | None = None
 
-    def process_element(self, value: bytes | str, ctx: Any) -> Iterable[Any] | None:
-        sent_ms = ctx.timestamp()  # of a message; a line of a file has none
+    def process_element(self, value: bytes | str, ctx: ProcessFunction.Context) -> Results[Arrival]:
+        sent_ms = ctx.timestamp()  # None for a line of a file
         is_empty = not value or value.isspace()
         if is_empty and sent_ms is None:
-            return None  # an empty line is nothing
+            return None  # an empty line is not a record
         self._records.inc()
         try:
             if is_empty:
@@ -203,19 +214,19 @@ class ReadRecords(ProcessFunction):
             return None
         return (arrival,)
 
-    def _clock(self, ctx: Any, sent_ms: int | None) -> int:
-        """What a record's time may not be far ahead of: the time at which it was sent, as far as that is
-        known. So a message is as good or bad when it is read again."""
-        if sent_ms is not None and sent_ms > 0:  # Kafka has -1 for none
+    def _clock(self, ctx: ProcessFunction.Context, sent_ms: int | None) -> int:
+        """Return the time that a record's time must not be far ahead of: the time at which it was sent, if
+        that is known. So a message is judged in the same way when it is read again."""
+        if sent_ms is not None and sent_ms > 0:  # -1 is Kafka's way to say that there is no time
             return sent_ms
         if self._timers is None:
             self._timers = ctx.timer_service()  # the same for all records
-        return self._timers.current_processing_time()  # type: ignore[no-any-return]
+        return self._timers.current_processing_time()
 
 
 class RedisCommands:
-    """`cap:{USER}` is the set of what the user must not see. `ttl_ms`: Redis forgets a user of whom it has
-    not been told anything for so long."""
+    """Turns a change into commands for Redis, where `cap:{USER}` is the set of what a user must not see.
+    After `ttl_ms` without a change, Redis forgets a user; None means never."""
 
     def __init__(self, ttl_ms: int | None) -> None:
         self._expire_s = None if ttl_ms is None else max(1, ttl_ms // 1000)
@@ -234,21 +245,26 @@ class RedisCommands:
 
 
 def redis_key(user: str) -> str:
+    """Return the key of the set of what a user must not see. The braces keep a user's keys on one node of a
+    Redis cluster."""
     return f"cap:{{{user}}}"
 
 
 def dead_letter(bad: tuple[str, bytes | str]) -> str:
+    """Return the dead letter for a bad record, given with the reason, as a line of JSON."""
     reason, record = bad
     return json.dumps({"reason": reason, **shown(record)})
 
 
 def late_letter(arrival: Arrival) -> str:
+    """Return the dead letter for a view that came too late, as a line of JSON."""
     names = ("user", "impression", "time", "event", "ad", "record")
     fields = dict(zip(names, arrival, strict=True))
     return json.dumps({"reason": "too late", **{n: v for n, v in fields.items() if v is not None}})
 
 
-def refused_letter(refused: tuple[str, Any]) -> str:
+def refused_letter(refused: tuple[str, object]) -> str:
+    """Return the dead letter for a refused message with rules, given with the reason, as a line of JSON."""
     reason, message = refused
     record = shown(message) if isinstance(message, bytes) else {"record": message}
     return json.dumps({"reason": f"rule refused: {reason}", **record})

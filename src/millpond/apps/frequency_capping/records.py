@@ -1,4 +1,4 @@
-"""Records as they come, and what is left of them: a view, or the reason why it is none."""
+"""Reads records: each becomes a view, or there is a reason why it is not one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import base64
 import importlib
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from millpond.apps.frequency_capping.rules import text_of
 from millpond.common.serialization import ByteArraySchema
 
-# A view on its way: user, impression, time, event, ad, and the whole record if it has more fields. A plain
-# tuple of plain values goes through the shuffle as it is.
+# A view on its way to its user: user, impression, time, event, ad, and the whole record if it has more
+# fields. A plain tuple of plain values goes through the shuffle as it is.
 Arrival = tuple[str, str | None, int, str, str, str | None]
 FIELDS = {
     "user": "user_no",
@@ -27,8 +27,9 @@ FIELDS = {
 _LATEST_MS = 4_102_444_800_000  # the year 2100
 
 
-def plain_loads(data: bytes | str) -> Any:
-    """JSON as orjson understands it: UTF-8 without halves of characters, and no NaN. Raises ValueError."""
+def plain_loads(data: bytes | str) -> object:
+    """Return what JSON says, as strictly as orjson does: UTF-8 without lone surrogates, and no NaN. Raise
+    ValueError if it is not such JSON, or RecursionError if it is nested too deeply."""
     text = data.decode() if isinstance(data, bytes) else data
     found = json.loads(text, parse_constant=_refuse, parse_int=_parse_int)
     if "\\u" in text:
@@ -36,29 +37,29 @@ def plain_loads(data: bytes | str) -> Any:
     return found
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _parse_int(text: str) -> int | float:
-    """Of 64 bits."""
+    """Return an integer if it fits into 64 bits, else a float."""
     found = int(text) if len(text) < 21 else 1 << 64
     return found if -(1 << 63) <= found < 1 << 64 else float(text)
 
 
-try:  # it is there with the extra `capping`, and three times as fast
+try:  # the extra `capping` installs it; it is three times as fast
     _loads = importlib.import_module("orjson").loads
 except ImportError:
     _loads = plain_loads
 
 
-def load_json(data: bytes | str) -> Any:
-    """Raises ValueError, or RecursionError."""
+def load_json(data: bytes | str) -> object:
+    """Return what JSON says. Raise ValueError or RecursionError if it cannot be read."""
     return _loads(data)
 
 
 class Messages(ByteArraySchema):
-    """Messages of a topic as they are. One without a value is an empty one."""
+    """Reads messages of a topic as bytes; a message without a value is empty."""
 
     takes_null = True
 
@@ -67,34 +68,39 @@ class Messages(ByteArraySchema):
 
 
 class BadRecord(Exception):
-    """Not a view; the reason is a short text that is counted."""
+    """A record that is not a view. The reason is a short text, by which such records are counted."""
 
 
 @dataclass(frozen=True)
 class RecordFormat:
-    """`names`: what fields are called in the records, if not as in FIELDS. `only`: the common filter.
-    `max_ahead_ms`: how far a record's time may be ahead of when it was sent, or else of the clock."""
+    """What records look like, and which of them are read.
+
+    `names` says what fields are called in the records, if not as in FIELDS. `only` is the common filter.
+    `max_ahead_ms` is how far a record's time may be ahead of when it was sent or, if that is unknown, of the
+    clock."""
 
     names: dict[str, str] = field(default_factory=dict)
     only: tuple[tuple[str, frozenset[str]], ...] = ()
     max_ahead_ms: int = 86_400_000
 
     def name(self, which: str) -> str:
+        """Return what a field is called in the records; `which` is a key of FIELDS."""
         return self.names.get(which, FIELDS[which])
 
     def reader(self) -> RecordReader:
+        """Return a new reader of records in this format."""
         return RecordReader(self)
 
 
 class RecordReader:
-    """Of one subtask: the names are looked up once."""
+    """Reads the records of one subtask; names are looked up only once."""
 
     def __init__(self, record_format: RecordFormat) -> None:
         name = record_format.name
         self._user, self._time, self._ad = name("user"), name("time"), name("ad")
         self._impression, self._event = name("impression"), name("event")
         self._known = {self._user, self._time, self._ad, self._impression, self._event}
-        # Rules speak of fields by their own names.
+        # Rules refer to fields by the names in FIELDS.
         self._renamed = {
             given: FIELDS[which]
             for which, given in record_format.names.items()
@@ -104,7 +110,8 @@ class RecordReader:
         self._max_ahead_ms = record_format.max_ahead_ms
 
     def read(self, data: bytes | str, now_ms: int) -> Arrival | None:
-        """None if the common filter leaves it out. Raises BadRecord."""
+        """Return the view in a record; None if the common filter leaves it out. `now_ms` is the time at which
+        the record was sent, or the clock. Raise BadRecord if it is not a view."""
         record = _parse(data)
         user, time_ms, ad = record.get(self._user), record.get(self._time), record.get(self._ad)
         if type(user) is int:
@@ -139,7 +146,8 @@ class RecordReader:
         return user, impression, time_ms, event, ad, more
 
     def fields(self, ad: str, more: str | None) -> dict[str, Any]:
-        """All fields of a view, by the names that rules use."""
+        """Return all fields of a view by the names that rules use. `more` is the whole record, or None if it
+        has no further fields."""
         return {"da_id": ad} if more is None else self._named(_loads(more))
 
     def _named(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -169,8 +177,8 @@ def _what_is_wrong(data: bytes | str) -> str:
 
 
 def shown(data: bytes | str) -> dict[str, str]:
-    """A bad record, whole, for a dead letter: `record` is text; bytes that are none are also there as they
-    were, as `base64`."""
+    """Return a whole bad record for a dead letter: `record` is its text; if its bytes are not UTF-8, they are
+    also there as `base64`."""
     if isinstance(data, str):
         return {"record": data}
     try:

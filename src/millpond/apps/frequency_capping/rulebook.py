@@ -1,12 +1,12 @@
-"""Rules in force, and those to come: which views a rule knows, and how long impressions are remembered.
+"""Rules in force and rules to come: which views a rule knows, and how long impressions are remembered.
 
-Rules change at a moment of event time. A rule that is new, or counts other things than before, knows the
-views from then on. One that is changed otherwise knows also the views that mattered to it at that moment.
-That is one number for each rule, `from_ms`, because of two views the later one never ages out first.
+Rules change at a moment of event time. A rule that is new, or counts other views than before, knows the views
+from then on. A rule that is changed in another way also knows the views that mattered to it at that moment.
+One number per rule, `from_ms`, is enough for this, because of two views the later one never ages out first.
 
-A rule that a list of all rules leaves out may be missing by mistake. So it only ceases to cap, and goes on
-counting for a while of event time, a grace period. If it comes back before that is over, it is as if it had
-never been away; a rule that is deleted by its name is gone at once.
+A rule that is left out of a list of all rules may be missing by mistake. So it only ceases to cap, and
+continues to count for a grace period of event time. If it comes back before that is over, it is as if it had
+never been away. A rule that is deleted by its name is gone at once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,19 @@ from typing import Any, NamedTuple
 from millpond.apps.frequency_capping.rules import Rule, RuleError, parse_rule, parse_rules
 from millpond.apps.frequency_capping.windows import DAY_MS, NEVER
 from millpond.common.time import MIN_TIMESTAMP
+from millpond.datastream.state import BroadcastState, ReadOnlyBroadcastState
 
+Message = dict[str, Any]  # see `changed_rules`; "at" says when it takes effect
 _LONGEST_REMEMBERED_MS = 30 * DAY_MS
 _LEAST_SWEEP_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class Rulebook:
-    """Rules by name, those included that are gone but go on counting; from when on impressions are known; and
-    how long rules go on counting that vanish from now on."""
+    """The rules at one time.
+
+    `rules` are the rules by name, including those that are gone but continue to count. Impressions are known
+    from `seen_from_ms` on. Rules that vanish from now on continue to count for `grace_ms`."""
 
     rules: Mapping[str, Rule]
     seen_from_ms: int = MIN_TIMESTAMP
@@ -38,12 +42,13 @@ class Rulebook:
 
     @cached_property
     def remembered_ms(self) -> int:
-        """How long an impression is: as long as any view can matter, but no more than 30 days."""
+        """How long an impression is remembered: as long as any view can matter, but at most 30 days."""
         longest_ms = max((rule.longest_ms for rule in self.rules.values()), default=0)
         return min(longest_ms, _LONGEST_REMEMBERED_MS)
 
     @cached_property
     def by_event(self) -> dict[str, list[Rule]]:
+        """The rules by the event that they count."""
         found: dict[str, list[Rule]] = {}
         for rule in self.rules.values():
             found.setdefault(rule.event, []).append(rule)
@@ -51,12 +56,13 @@ class Rulebook:
 
     @cached_property
     def sweep_every_ms(self) -> int:
-        """How long what does not matter any more may stay."""
+        """How long state that no longer matters may stay before it is removed."""
         shortest_ms = min((rule.longest_ms for rule in self.rules.values()), default=0)
         return max(_LEAST_SWEEP_MS, min(4 * shortest_ms, self.remembered_ms))
 
-    def changed(self, message: Any, now_ms: int, new_from_ms: int) -> Rulebook:
-        """After a message that counts at `now_ms`. Rules that are new know views from `new_from_ms` on."""
+    def changed(self, message: Message, now_ms: int, new_from_ms: int) -> Rulebook:
+        """Return the rules after a message that takes effect at `now_ms`. New rules know views from
+        `new_from_ms` on. Raise RuleError if the message is wrong."""
         in_force = {n: own for n, own in self.rules.items() if own.gone_until_ms is None}
         rules: dict[str, Rule] = {}
         for name, rule in changed_rules(in_force, message).items():
@@ -74,10 +80,11 @@ class Rulebook:
         return replace(self, rules=rules, seen_from_ms=self._seen_from(now_ms))
 
     def _kept(self, rule: Rule, now_ms: int) -> dict[str, Rule]:
-        """A rule that the others are told without."""
+        """Return what is kept of a rule that a message leaves out: nothing, or the rule without its caps."""
         if rule.gone_until_ms is not None:
             return {rule.name: rule}
-        if self.grace_ms == 0 or now_ms == MIN_TIMESTAMP:  # then it has not counted anything
+        # At MIN_TIMESTAMP the rule has not counted anything.
+        if self.grace_ms == 0 or now_ms == MIN_TIMESTAMP:
             return {}
         return {rule.name: replace(rule, enabled=False, gone_until_ms=now_ms + self.grace_ms)}
 
@@ -88,19 +95,19 @@ class Rulebook:
 
     @cached_property
     def grace_ends_ms(self) -> int:
-        """When the first of the rules that are gone ceases to count; NEVER if none is."""
+        """When the first of the rules that are gone ceases to count; NEVER if none is gone."""
         ends = [own.gone_until_ms for own in self.rules.values() if own.gone_until_ms is not None]
         return min(ends, default=NEVER)
 
     def after_grace(self, now_ms: int) -> Rulebook:
-        """Without the rules that cease to count by then."""
+        """Return the rules without those that are gone and have ceased to count by `now_ms`."""
         rules = {n: own for n, own in self.rules.items() if (own.gone_until_ms or NEVER) > now_ms}
         return replace(self, rules=rules, seen_from_ms=self._seen_from(now_ms))
 
     def differs_in(self, other: Rulebook) -> frozenset[str]:
-        """Names of rules."""
+        """Return the names of the rules that are not the same in both."""
 
-        def what(rule: Rule | None) -> Any:
+        def what(rule: Rule | None) -> object:
             return None if rule is None else (rule.spec, rule.from_ms, rule.gone_until_ms)
 
         names = self.rules.keys() | other.rules.keys()
@@ -109,8 +116,8 @@ class Rulebook:
 
 @dataclass(frozen=True)
 class Version:
-    """Rules that are in force from `from_ms` up to, not including, `until_ms`; and which of them are not as
-    they were before."""
+    """The rules that are in force from `from_ms` up to, but not including, `until_ms`. `changed` are the
+    names of those that differ from the version before."""
 
     from_ms: int
     until_ms: int
@@ -120,22 +127,24 @@ class Version:
 
 @dataclass(frozen=True)
 class RulePlan:
-    """The rules in force, and messages to come: (time, message), in order of their time."""
+    """The rules in force, and messages that take effect later, as (time, message) in the order of time."""
 
     book: Rulebook
-    to_come: tuple[tuple[int, Any], ...] = ()
+    to_come: tuple[tuple[int, Message], ...] = ()
 
     @property
     def next_message_ms(self) -> int:
+        """When the next message takes effect; NEVER if there is none."""
         return self.to_come[0][0] if self.to_come else NEVER
 
     @cached_property
     def next_ms(self) -> int:
-        """When the rules will change, if no more messages come; NEVER if they will not."""
+        """When the rules will change next if no more messages come; NEVER if they will not."""
         return min(self.next_message_ms, self.book.grace_ends_ms)
 
-    def told(self, message: Any, now_ms: int) -> RulePlan:
-        """After a message. If it is for later it waits; else it counts now, after what happened now."""
+    def told(self, message: Message, now_ms: int) -> RulePlan:
+        """Return the plan after a message. A message for later waits; any other takes effect now, after all
+        that has happened at `now_ms`. Raise RuleError if the message is wrong."""
         at_ms = message_time(message)
         begun = self.begun(now_ms)
         if at_ms is not None and at_ms > now_ms:
@@ -148,11 +157,10 @@ class RulePlan:
         return RulePlan(begun.book.changed(message, now_ms, new_from_ms), begun.to_come)
 
     def begun(self, now_ms: int) -> RulePlan:
-        """What was to come, and has."""
+        """Return the plan at `now_ms`, when some messages have taken effect and grace periods have ended."""
         plan = self
-        while (
-            plan.next_ms <= now_ms and plan.next_ms < NEVER
-        ):  # at the end of time it is later than that
+        # At the end of time, `now_ms` is later than NEVER.
+        while plan.next_ms <= now_ms and plan.next_ms < NEVER:
             if plan.book.grace_ends_ms <= plan.next_message_ms:
                 plan = replace(plan, book=plan.book.after_grace(plan.next_ms))
             else:
@@ -162,6 +170,8 @@ class RulePlan:
 
     @cached_property
     def versions(self) -> list[Version]:
+        """All versions of the rules, now and later, if no more messages come; the first one begins at the
+        beginning of time."""
         found: list[Version] = []
         from_ms, plan, before = MIN_TIMESTAMP, self, self.book
         while True:
@@ -173,30 +183,33 @@ class RulePlan:
             plan = plan.begun(from_ms)
 
     def version_at(self, now_ms: int) -> Version:
+        """Return the version that is in force at `now_ms`."""
         place = bisect.bisect_right(self.versions, now_ms, key=lambda own: own.from_ms)
         return self.versions[place - 1]
 
 
 # --- in broadcast state ------------------------------------------------------------------------------
 #
-#     current         rules in force or gone, the grace period, how many messages were told, when rules
+#     current         rules in force or gone, the grace period, the number of messages so far, when rules
 #                     will change next, a tag of all messages
-#     TIME-NUMBER     a message to come
+#     TIME-NUMBER     a message that takes effect later
 #
-# So a message costs little however many are to come, and whoever compares `current` knows what is new.
+# So a message costs little, however many are waiting, and comparing `current` shows whether anything is new.
 
 CURRENT = "current"
 _plans: dict[str | None, RulePlan] = {None: RulePlan(Rulebook({}))}
 _MOST_PLANS = 16
 
 
-def read_plan(state: Any) -> RulePlan:
+def read_plan(state: ReadOnlyBroadcastState[str, str]) -> RulePlan:
+    """Return the plan in broadcast state; the newest plans are cached."""
     text = state.get(CURRENT)
     plan = _plans.get(text)
     if plan is None:
+        assert text is not None  # the plan of None is always there
         content = json.loads(text)
         rules = [replace(parse_rule(spec), from_ms=from_ms) for spec, from_ms in content["rules"]]
-        gone = content.get("gone", {})  # not in what older versions have written
+        gone = content.get("gone", {})  # older versions do not write it
         rules = [
             replace(rule, enabled=False, gone_until_ms=gone[rule.name])
             if rule.name in gone
@@ -214,25 +227,25 @@ def read_plan(state: Any) -> RulePlan:
 
 
 class Told(NamedTuple):
-    """What a message has changed now: names of rules. And when rules will change next; NEVER if they will
-    not."""
+    """What a message has changed: the names of rules that change now, and when rules will change next, NEVER
+    if they will not."""
 
     changed: frozenset[str]
     next_ms: int
 
 
-def tell(state: Any, message: Any, now_ms: int, grace_ms: int) -> Told:
-    """Note a message. Raises RuleError, and changes nothing, if it is wrong. The grace period is of rules
-    that vanish from now on, also by messages that wait."""
+def tell(state: BroadcastState[str, str], message: Message, now_ms: int, grace_ms: int) -> Told:
+    """Store a message in broadcast state, and return what it changes. Raise RuleError and change nothing if
+    it is wrong. The grace period applies to rules that vanish from now on, even by messages that wait."""
     at_ms = message_time(message)
-    waits = at_ms is not None and at_ms > now_ms
+    waits_until_ms = at_ms if at_ms is not None and at_ms > now_ms else None
     text = state.get(CURRENT)
     content: dict[str, Any] = {"rules": [], "seen_from": MIN_TIMESTAMP, "told": 0, "next": NEVER}
     content = {**content, "tag": ""} if text is None else json.loads(text)
     changed: frozenset[str] = frozenset()
-    if waits and content["next"] > now_ms:
+    if waits_until_ms is not None and content["next"] > now_ms:
         changed_rules({}, message)
-        content["next"] = min(content["next"], at_ms)
+        content["next"] = min(content["next"], waits_until_ms)
     else:
         before = read_plan(state).begun(now_ms)
         before = replace(before, book=replace(before.book, grace_ms=grace_ms))
@@ -250,8 +263,9 @@ def tell(state: Any, message: Any, now_ms: int, grace_ms: int) -> Told:
                 state.remove(key)
     content["grace"] = grace_ms
     content["told"] += 1
-    if waits:
-        state.put(f"{at_ms:020d}-{content['told']:012d}", json.dumps(message, sort_keys=True))
+    if waits_until_ms is not None:
+        key = f"{waits_until_ms:020d}-{content['told']:012d}"
+        state.put(key, json.dumps(message, sort_keys=True))
     told = json.dumps([content["tag"], message, now_ms], sort_keys=True)
     content["tag"] = hashlib.sha256(told.encode()).hexdigest()
     state.put(CURRENT, json.dumps(content, sort_keys=True))
@@ -262,20 +276,21 @@ def _time_in(key: str) -> int:
     return int(key.partition("-")[0])
 
 
-def message_time(message: Any) -> int | None:
-    """From which event time on a message counts; None: as soon as it comes."""
+def message_time(message: object) -> int | None:
+    """Return the event time at which a message takes effect; None if it does so as soon as it comes. Raise
+    RuleError if it names a time that is not one."""
     at_ms = message.get("at") if isinstance(message, dict) else None
     if at_ms is not None and (type(at_ms) is not int or not 0 <= at_ms < 1 << 53):
         raise RuleError(f"at must be a time in milliseconds, not {at_ms!r}")
     return at_ms
 
 
-def changed_rules(rules: Mapping[str, Rule], message: Any) -> dict[str, Rule]:
-    """Rules after a message: {"rules": [...]} for all of them, {"rule": {...}} for one, {"delete": name}."""
-    kinds = set(message) - {"at"} if isinstance(message, dict) else set()
-    if len(kinds) != 1:
+def changed_rules(rules: Mapping[str, Rule], message: object) -> dict[str, Rule]:
+    """Return the rules by name after a message: {"rules": [...]} replaces all of them, {"rule": {...}} adds
+    or replaces one, and {"delete": name} removes one. Raise RuleError if it is none of these."""
+    if not isinstance(message, dict) or len(set(message) - {"at"}) != 1:
         raise RuleError('a message is {"rules": [...]}, {"rule": {...}} or {"delete": "name"}')
-    (kind,) = kinds
+    (kind,) = set(message) - {"at"}
     content = message[kind]
     if kind == "rules":
         return parse_rules(content)

@@ -1,4 +1,4 @@
-"""Rules: which views of what count how long, and how many are enough.
+"""Rules: which views count, for what, for how long, and how many are too many.
 
 A file of rules is YAML (config.py); `docs/guide/frequency-capping.md` describes it.
 """
@@ -37,7 +37,8 @@ _KEYS = {"name", "level", "event", "limit", "window", "cool_down", "where", "ena
 
 
 class RuleError(ProgramError):
-    """A rule that cannot be used, with where it stands and why. `key`: which part of it."""
+    """A rule that cannot be used; the text says why and, if it comes from a file, where it is. `key` names
+    the part of the rule that is wrong, if it is a single one."""
 
     def __init__(self, text: str, key: str | None = None) -> None:
         self.key = key
@@ -46,9 +47,10 @@ class RuleError(ProgramError):
 
 @dataclass(frozen=True)
 class Rule:
-    """`spec` is what the user wrote; the rest is made of it. `from_ms`: views before that are not known to
-    it. `gone_until_ms`: it is no longer in the rules, so it caps nothing, but goes on counting until then in
-    case it comes back (rulebook.py)."""
+    """A rule. `spec` is what the user wrote, from which the other fields are derived.
+
+    The rule does not know views before `from_ms`. If `gone_until_ms` is set, the rule is no longer among the
+    rules and caps nothing, but continues to count until then in case it comes back (rulebook.py)."""
 
     name: str
     level: str
@@ -65,18 +67,18 @@ class Rule:
 
     @cached_property
     def matters_until(self) -> Callable[[int], int]:
-        """How long a view of a time can make a difference: while it counts, and then while something can
-        still be capped because it did."""
+        """A function from a view's time to the time until which it can make a difference: while it counts,
+        and then while something can still be capped because it did."""
         expiry, cool_down_ms = self.window.expiry, self.cool_down_ms
         return (lambda time_ms: expiry(time_ms) + cool_down_ms) if cool_down_ms else expiry
 
     def first_known(self, now_ms: int) -> int:
-        """The earliest time of a view that matters at `now_ms`."""
+        """Return the earliest time of a view that can make a difference at `now_ms`."""
         return self.window.first_after(now_ms - self.cool_down_ms)
 
     def capped_until(self, times: Sequence[int]) -> int:
-        """Until when a pair is capped whose views are of these times, ascending, if no more come. What does
-        not matter any more may be left out. It is not capped if that is not in the future."""
+        """Return until when a pair is capped if no more views come; it is not capped if that is not in the
+        future. `times` are those of its views, ascending; views that no longer matter may be left out."""
         limit, expiry = self.limit, self.window.expiry
         if not self.enabled or len(times) < limit:
             return MIN_TIMESTAMP
@@ -89,16 +91,16 @@ class Rule:
 
     @property
     def longest_ms(self) -> int:
-        """How long a view can matter; NEVER if for ever."""
+        """How long a view can matter at most; NEVER if it matters forever."""
         return min(NEVER, self.window.longest_ms + self.cool_down_ms)
 
     @cached_property
     def needs_fields(self) -> bool:
-        """True if the ad alone does not tell what a view counts for."""
+        """Whether the ad alone does not tell what a view counts for."""
         return self.level != "ad" or bool(self.where)
 
-    def id_in(self, fields: Mapping[str, Any]) -> str | None:
-        """What the rule counts a view with these fields for; None if it does not count it."""
+    def id_in(self, fields: Mapping[str, object]) -> str | None:
+        """Return the id for which the rule counts a view with these fields; None if it does not count it."""
         for name, values in self.where:
             value = fields.get(name)
             if (value if type(value) is str else text_of(value)) not in values:
@@ -110,37 +112,38 @@ class Rule:
 
     @cached_property
     def pair_of(self) -> Callable[[str], str]:
-        """The name of what the rule counts: mostly the same object for an id, so that users share it."""
+        """A function from an id to the name of the pair of this rule and the id. It mostly returns the same
+        object for the same id, so that users share it."""
         name = self.name
         return lru_cache(maxsize=1 << 16)(lambda found: f"{name}\x00{found}")
 
     @cached_property
     def limit_size(self) -> int:
-        """Of as many times as the limit (times.py)."""
+        """The size in bytes of as many packed times as the limit (times.py)."""
         return self.limit * TIME_SIZE
 
     @cached_property
     def most_times(self) -> int:
-        """So many views of a pair are kept; more are enough anyway."""
+        """How many views of a pair are kept at most; more would make no difference."""
         return max(_MOST_TIMES, 2 * self.limit)
 
     @cached_property
-    def counts_as(self) -> tuple[Any, ...]:
-        """Rules that are alike in this count the same views."""
+    def counts_as(self) -> tuple[object, ...]:
+        """What determines which views count; rules that are equal in this count the same views."""
         return self.level, self.event, self.where
 
 
-def text_of(value: Any) -> str:
-    """As people write it in a rule: 42 is the same as "42"."""
+def text_of(value: object) -> str:
+    """Return a value as people write it in a rule: 42 is the same as "42", and None is empty."""
     if value is True or value is False:
         return "true" if value else "false"
     return value if isinstance(value, str) else "" if value is None else str(value)
 
 
-def parse_rule(spec: Any) -> Rule:
-    """Raises RuleError with the reason alone."""
+def parse_rule(spec: object) -> Rule:
+    """Return the rule that a user wrote. Raise RuleError, with the reason but no place, if it is wrong."""
     if not isinstance(spec, dict):
-        raise RuleError(f"{spec!r} is no rule")
+        raise RuleError(f"{spec!r} is not a rule")
     unknown = sorted(set(map(str, spec)) - _KEYS)
     if unknown:
         known = ", ".join(sorted(_KEYS))
@@ -154,7 +157,7 @@ def parse_rule(spec: Any) -> Rule:
     level, event = spec.get("level", "ad"), spec.get("event", "view")
     if not isinstance(level, str) or not level or ":" in level:
         raise RuleError(
-            f"level must be {', '.join(LEVELS)}, or a field's name, not {level!r}", "level"
+            f"level must be {', '.join(LEVELS)}, or the name of a field, not {level!r}", "level"
         )
     if not isinstance(event, str) or not event:
         raise RuleError(f"event must be text, not {event!r}", "event")
@@ -175,8 +178,10 @@ def parse_rule(spec: Any) -> Rule:
     return Rule(name, level, field, event, limit, window, cool_down_ms, where, enabled, dict(spec))
 
 
-def parse_filter(spec: Any, what: str) -> tuple[tuple[str, frozenset[str]], ...]:
-    """Field -> a value, or several: of records whose every field has one of its values."""
+def parse_filter(spec: object, what: str) -> tuple[tuple[str, frozenset[str]], ...]:
+    """Return a filter as (field, allowed values). A user writes it as a map from fields to a value or
+    several; a record passes if every field has one of its values. Raise RuleError, with the key `what`, if it
+    is wrong."""
     if not isinstance(spec, dict):
         raise RuleError(f"{what} must map fields to values, such as country: [DE, AT]", what)
     found = []
@@ -190,8 +195,9 @@ def parse_filter(spec: Any, what: str) -> tuple[tuple[str, frozenset[str]], ...]
     return tuple(found)
 
 
-def parse_rules(specs: Any) -> dict[str, Rule]:
-    """By name."""
+def parse_rules(specs: object) -> dict[str, Rule]:
+    """Return the rules that a user wrote, by name. Raise RuleError if one of them is wrong or two have the
+    same name."""
     if not isinstance(specs, list):
         raise RuleError("rules must be a list")
     rules: dict[str, Rule] = {}
@@ -205,24 +211,27 @@ def parse_rules(specs: Any) -> dict[str, Rule]:
 
 @dataclass(frozen=True)
 class TimesToLive:
-    """Safety nets: how long Redis keeps a user of whom it is not told anything, and state an entry that is
-    not written; None: for ever. And how long a rule that vanishes goes on counting; 0: not at all."""
+    """How long things are kept.
+
+    `redis_ms` is how long Redis keeps a user about whom it is told nothing, and `state_ms` how long state
+    keeps an entry that is not written; None means forever. Both are safety nets. `gone_rule_ms` is how long a
+    rule that vanishes continues to count; 0 means not at all."""
 
     redis_ms: int | None = None
     state_ms: int | None = None
     gone_rule_ms: int = GONE_RULE_MS
 
     def check(self, rules: Iterable[Rule]) -> None:
-        """Raise RuleError if what one of them still needs could be gone."""
+        """Raise RuleError if something that one of the rules still needs could be gone."""
         for rule in rules:
             if self.redis_ms is not None and self.redis_ms <= max(
                 rule.window.longest_ms, rule.cool_down_ms
             ):
                 raise RuleError(
-                    f"rule {rule.name!r} can cap for longer than --redis-ttl, and Redis would forget it "
-                    "meanwhile"
+                    f"rule {rule.name!r} can cap for longer than --redis-ttl, so Redis could forget a cap "
+                    "too early"
                 )
-            # A view that comes late makes its entry as old as itself.
+            # A view that comes late makes its entry as old as the view itself.
             if self.state_ms is not None and self.state_ms < 2 * rule.longest_ms:
                 raise RuleError(
                     f"--state-ttl must be at least twice as long as a view can matter to rule {rule.name!r}"

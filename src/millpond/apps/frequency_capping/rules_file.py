@@ -1,5 +1,5 @@
-"""The file with rules, looked at again and again. A file that is being written is left alone: what it has
-counts only when two looks in a row have found the same.
+"""Watches the file of rules. A file that is being written is left alone: its content counts only when two
+looks in a row have found the same.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from pathlib import Path
 from millpond.apps.frequency_capping.config import CappingConfig, read_config
 from millpond.apps.frequency_capping.rules import RuleError
 
-_MOST_LOOKS = 30  # until a file that is always written must be given up
+_MOST_LOOKS = 30  # after that, a file that keeps changing is given up
 
 
 @dataclass(frozen=True)
 class Look:
-    """What the file had: its bytes, or why they cannot be read."""
+    """What a look at the file has found: its bytes, or the reason why it cannot be read."""
 
     content: bytes = b""
     problem: str | None = None
 
     def config(self, where: str) -> CappingConfig:
-        """Raises RuleError, naming file, line and reason."""
+        """Return what the file says. `where` names it in errors. Raise RuleError, naming file, line and
+        reason, if it cannot be read or used."""
         if self.problem is not None:
             raise RuleError(self.problem)
         return read_config(self.content, where)
 
 
 def look_at(path: str) -> Look:
+    """Read the file now."""
     try:
         return Look(Path(path).read_bytes())
     except OSError as problem:
@@ -37,7 +39,8 @@ def look_at(path: str) -> Look:
 
 
 class RulesFile:
-    """`first`: a look from before, when the job was described. Tests replace `clock_s` and `pause_s`."""
+    """A file of rules that is looked at regularly. `first` is an earlier look, from when the job was built.
+    Tests replace `clock_s` and `pause_s`."""
 
     def __init__(self, path: str, first: Look, look_every_ms: int) -> None:
         self._path = path
@@ -49,8 +52,8 @@ class RulesFile:
         self.pause_s: Callable[[float], None] = time.sleep
 
     def settled(self) -> Look | None:
-        """What two looks in a row have found, once; None if there is nothing new. It is only looked at when
-        the interval is over, however often this is called."""
+        """Return what two looks in a row have found, but only once; None if there is nothing new. However
+        often this is called, the file is read only when the interval is over."""
         now_s = self.clock_s()
         if self._looked_at_s is not None and now_s - self._looked_at_s < self._look_every_s:
             return None
@@ -62,8 +65,8 @@ class RulesFile:
         return self._given
 
     def await_settled(self) -> Look | None:
-        """The same for a job that starts: what has changed meanwhile is to count from its first batch on.
-        None if the file never comes to rest."""
+        """Wait until two looks in a row have found the same, and return it; None if the file never settles.
+        For a job that starts: what has changed since it was built must count from its first batch on."""
         for _ in range(_MOST_LOOKS):
             if (found := self.settled()) is not None:
                 return found

@@ -1,5 +1,5 @@
-"""Rules from a file, as a stream: all of them when the job starts, and again whenever the file changes
-(rules_file.py). And orders from a folder (control.py), one by one.
+"""A source of rules and orders: all rules of a file when the job starts, and again whenever the file changes
+(rules_file.py); and orders from a folder, one by one (control.py).
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 from millpond.apps.frequency_capping.config import CappingConfig, default_config
 from millpond.apps.frequency_capping.control import ControlFolder
@@ -21,8 +20,11 @@ _log = logging.getLogger(__name__)
 
 
 class RulesSource(Source):
-    """`path`: of the file; None for the rules that count without one. `control`: the folder for orders.
-    `lives`: longer rules are refused. `expects_rules`: so is a file without `rules:`, even the first time."""
+    """Reads rules and orders.
+
+    `path` is that of the file of rules; None stands for the default rules. `control` is the folder for
+    orders. Rules that need more than `lives` allows are refused. With `expects_rules`, a file without
+    `rules:` is refused, even the first time."""
 
     bounded = False
     endless = True
@@ -49,12 +51,12 @@ class RulesSource(Source):
         control = ControlFolder(self._control)
         return _RulesEnumerator(self._path, file, control, self._lives, self._expects_rules)
 
-    def read(self, arguments: str) -> Iterator[tuple[Any, int | None]]:
+    def read(self, arguments: str) -> Iterator[tuple[object, int | None]]:
         yield json.loads(arguments), None
 
 
 class _RulesEnumerator(SplitEnumerator):
-    """The position is what was handed out last: rules, and the name of an order."""
+    """The position consists of what was handed out last: rules, and the name of an order."""
 
     def __init__(
         self,
@@ -91,7 +93,7 @@ class _RulesEnumerator(SplitEnumerator):
         look = self._file.await_settled() if is_first else self._file.settled()
         if look is None:
             if self._current is None:
-                raise RuleError(f"The rules {self._path} do not come to rest: who writes them?")
+                raise RuleError(f"The rules {self._path} keep changing: who is writing them?")
             return []
         try:
             config = look.config(str(self._path))
@@ -104,12 +106,13 @@ class _RulesEnumerator(SplitEnumerator):
         return self._hand_out(config)
 
     def _check(self, config: CappingConfig) -> None:
-        """Rules that are not there are no reason to forget what was counted by those that were."""
+        """Raise RuleError if the rules cannot be used. Missing rules are refused, because what the former
+        rules have counted would be forgotten."""
         had_rules = self._expects_rules if self._current is None else self._is_new(config)
         if had_rules and not config.names_rules:
             raise RuleError(
-                f"{self._path}: there is no rules: in it, though there was. Put it back; if no rule at all "
-                "is to count, write rules: []."
+                f"{self._path}: `rules:` is missing, although it was there before. Put it back; if there "
+                "should be no rules at all, write `rules: []`."
             )
         try:
             self._lives.check(parse_rules(config.rules).values())
@@ -131,8 +134,8 @@ class _RulesEnumerator(SplitEnumerator):
         gone = [repr(name) for name in before if name not in after]
         if gone:
             _log.warning(
-                "%s no longer has %s: nothing is capped by that any more. What was counted is kept for "
-                "%d s of event time (--rules-grace): put it back before that if this is a mistake.",
+                "%s no longer has %s, which therefore caps nothing any more. What was counted is kept for "
+                "%d s of event time (--rules-grace); put it back before that if this is a mistake.",
                 self._path or "The job, now without a file of rules,",
                 ", ".join(gone),
                 self._lives.gone_rule_ms // 1000,

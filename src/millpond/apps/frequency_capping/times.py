@@ -1,6 +1,6 @@
-"""Times of views, ascending, in a value of state: 8 bytes each, little end first.
+"""Packs the times of views, in ascending order, into a value of state: 8 bytes each, little-endian.
 
-Bytes take a third of the room of a tuple of numbers, and cost the same to keep however many there are.
+Bytes take a third of the space of a tuple of numbers, and cost the same to keep however many there are.
 """
 
 from __future__ import annotations
@@ -14,27 +14,32 @@ one_time = _ONE.pack
 
 
 def pack(times: tuple[int, ...]) -> bytes:
+    """Return ascending times as bytes."""
     return struct.pack(f"<{len(times)}q", *times)
 
 
 def unpack(packed: bytes | None) -> tuple[int, ...]:
+    """Return the times in bytes; none for None."""
     return () if packed is None else struct.unpack(f"<{len(packed) // TIME_SIZE}q", packed)
 
 
 def first(packed: bytes) -> int:
+    """Return the earliest time. There must be one."""
     return _ONE.unpack_from(packed)[0]  # type: ignore[no-any-return]
 
 
 def last(packed: bytes) -> int:
+    """Return the latest time. There must be one."""
     return _ONE.unpack_from(packed, len(packed) - TIME_SIZE)[0]  # type: ignore[no-any-return]
 
 
 def count(packed: bytes) -> int:
+    """Return the number of times."""
     return len(packed) // TIME_SIZE
 
 
 def with_time(packed: bytes, time_ms: int) -> bytes:
-    """It comes after those that are equal."""
+    """Return the times with one more in its place, after any that are equal. There must be at least one."""
     if time_ms >= _ONE.unpack_from(packed, len(packed) - TIME_SIZE)[0]:
         return packed + one_time(time_ms)
     place = bisect.bisect_right(unpack(packed), time_ms) * TIME_SIZE
@@ -42,7 +47,7 @@ def with_time(packed: bytes, time_ms: int) -> bytes:
 
 
 def without_time(packed: bytes, time_ms: int) -> bytes:
-    """Without one of them; it may not be there."""
+    """Return the times without one that equals `time_ms`, if there is one."""
     times = unpack(packed)
     place = bisect.bisect_left(times, time_ms)
     if place == len(times) or times[place] != time_ms:

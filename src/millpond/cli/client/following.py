@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from millpond.cli.client.known_jobs import short_cause, status_of
-from millpond.cli.client.rest import Json, RestClient
+from millpond.cli.client.rest import RestClient
 from millpond.cli.logs import LogFollower
 from millpond.cli.progress import Progress
 from millpond.cli.texts import duration_text
+from millpond.dispatcher.messages import Json
 from millpond.errors import DispatcherError, DispatcherUnreachableError
 
 if TYPE_CHECKING:

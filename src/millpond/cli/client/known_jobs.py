@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from millpond.cli.client.rest import Json, RestClient
+from millpond.cli.client.rest import RestClient
 from millpond.cli.progress import Progress
+from millpond.dispatcher.messages import Json
 from millpond.errors import DispatcherError, UnknownJobError
 
 if TYPE_CHECKING:

@@ -6,15 +6,15 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
+from millpond.dispatcher.messages import Json
 from millpond.errors import DispatcherError, DispatcherUnreachableError, SetupError
 
 if TYPE_CHECKING:
     import httpx
 
-Json = dict[str, Any]  # an object of REST's JSON
 _TIMEOUT_S = 30.0
 _MAX_HOPS = 3
 HOW_TO_START = (

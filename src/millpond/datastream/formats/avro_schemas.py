@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from millpond.errors import ProgramError
 
+Schema = str | dict[str, Any]  # as `json.loads` returns it
 Check = Callable[[Any, str], Any]  # (value, where it is) -> the value with all its fields
 
 
 class AvroType(NamedTuple):
     """The schema of a type in state, and the check of its values."""
 
-    schema: Any
+    schema: Schema
     check: Check
 
 
@@ -32,7 +33,7 @@ def read_avro(parsed: dict[str, Any]) -> AvroType:
     return _Reader(parsed["name"]).type_of(parsed, "")
 
 
-def map_schema(key: object, value: object) -> Any:
+def map_schema(key: Schema, value: Schema) -> Schema:
     """Return the schema of a map: an array of entries."""
     entry = {
         "type": "record",
@@ -43,12 +44,12 @@ def map_schema(key: object, value: object) -> Any:
     return {"type": "array", "items": entry, "python": "map"}
 
 
-def default_of(field: dict[str, Any]) -> Any:
+def default_of(field: dict[str, Any]) -> object:
     """Return the default of a field of a schema, or None if it has none. Schemas write bytes as text."""
     return _from_json(field.get("default"), field["type"])
 
 
-def _from_json(value: Any, schema: Any) -> object:
+def _from_json(value: Any, schema: Schema) -> object:
     if value is None or isinstance(schema, str):
         return value.encode("latin-1") if schema == "bytes" and isinstance(value, str) else value
     if schema["type"] == "fixed":
@@ -91,8 +92,8 @@ def _check_integer(bits: int) -> Check:
     return check
 
 
-def _check_float(value: Any, where: str) -> object:
-    if type(value) in (float, int):
+def _check_float(value: object, where: str) -> object:
+    if type(value) is float or type(value) is int:
         return float(value)
     raise _wrong(value, where, "a number")
 

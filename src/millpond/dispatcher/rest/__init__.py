@@ -1,1 +1,3 @@
-"""Flink's REST API over the dispatcher: its paths and field names, so that known clients work (O1)."""
+"""Flink's REST API for the dispatcher, with Flink's paths and field names so that Flink's clients work
+(O1).
+"""

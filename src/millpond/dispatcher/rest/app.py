@@ -1,9 +1,8 @@
-"""Puts the REST service together: routes with and without /v1, errors as Flink tells them, the dashboard."""
+"""Assembles the REST service: routes with and without /v1, errors in Flink's form, the dashboard."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,6 +13,7 @@ from starlette.responses import Response
 
 from millpond import __version__
 from millpond.dashboard import CONTENT_SECURITY_POLICY, static_folder
+from millpond.dispatcher.messages import Json
 from millpond.dispatcher.resources import Resources
 from millpond.dispatcher.rest import applications, cluster, jobs
 from millpond.dispatcher.rest.security import Security, SecurityLayer
@@ -21,13 +21,13 @@ from millpond.dispatcher.service import Dispatcher, NoSuchThing, Refused
 from millpond.errors import LeadershipLost, MillpondError, QueryableStateError
 from millpond.queryable.proxy import StateProxy, status_of
 
-_ERRORS: dict[int | str, dict[str, Any]] = {
+_ERRORS: dict[int | str, Json] = {
     status: {"description": text, "content": {"application/json": {"example": {"errors": ["..."]}}}}
     for status, text in (
-        (400, "what was sent makes no sense"),
+        (400, "the request is not valid"),
         (404, "there is no such thing"),
-        (409, "not now"),
-        (503, "no dispatcher leads, or the job is starting: try again"),
+        (409, "not possible in the present state of the job"),
+        (503, "no dispatcher leads, or the job is starting; try again"),
     )
 }
 
@@ -38,6 +38,8 @@ def make_app(
     resources: Resources,
     shut_down: Callable[[], None],
 ) -> FastAPI:
+    """Return the REST service of a dispatcher, dashboard included. `shut_down` is called when a client asks
+    to end the dispatcher."""
     app = FastAPI(
         title="Millpond",
         version=__version__,
@@ -76,9 +78,8 @@ def _add_pages(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     def documentation() -> RedirectResponse:
-        return RedirectResponse(
-            "/#/api"
-        )  # the dashboard shows the description; nothing comes from elsewhere
+        # The dashboard shows the description, without loading anything from other sites.
+        return RedirectResponse("/#/api")
 
     @app.middleware("http")
     async def no_guessing(
@@ -91,15 +92,15 @@ def _add_pages(app: FastAPI) -> None:
 
 def _add_errors(app: FastAPI, dispatcher: Dispatcher) -> None:
     @app.exception_handler(StarletteHTTPException)
-    async def http_error(_: Request, problem: Any) -> JSONResponse:
+    async def http_error(_: Request, problem: StarletteHTTPException) -> JSONResponse:
         return _error(problem.status_code, str(problem.detail))
 
     @app.exception_handler(HTTPException)
-    async def own_http_error(_: Request, problem: Any) -> JSONResponse:
+    async def own_http_error(_: Request, problem: HTTPException) -> JSONResponse:
         return _error(problem.status_code, str(problem.detail))
 
     @app.exception_handler(RequestValidationError)
-    async def bad_request(_: Request, problem: Any) -> JSONResponse:
+    async def bad_request(_: Request, problem: RequestValidationError) -> JSONResponse:
         texts = [
             f"{'.'.join(str(part) for part in own['loc'])}: {own['msg']}"
             for own in problem.errors()
@@ -107,18 +108,18 @@ def _add_errors(app: FastAPI, dispatcher: Dispatcher) -> None:
         return JSONResponse({"errors": texts}, status_code=400)
 
     @app.exception_handler(LeadershipLost)
-    async def not_the_leader(request: Request, problem: Any) -> Response:
-        """A standby sends clients on to the leader."""
+    async def not_the_leader(request: Request, problem: LeadershipLost) -> Response:
+        """Redirect clients of a standby to the leader."""
         leader = dispatcher.leadership.leader_address()
         if leader is None or leader.rstrip("/") == str(request.base_url).rstrip("/"):
             return _error(
-                503, "No dispatcher leads at the moment. Try again.", {"Retry-After": "1"}
+                503, "No dispatcher leads at the moment. Try again later.", {"Retry-After": "1"}
             )
         query = f"?{request.url.query}" if request.url.query else ""
         return RedirectResponse(f"{leader.rstrip('/')}{request.url.path}{query}", status_code=307)
 
     @app.exception_handler(MillpondError)
-    async def refused(_: Request, problem: Any) -> JSONResponse:
+    async def refused(_: Request, problem: MillpondError) -> JSONResponse:
         if isinstance(problem, QueryableStateError):
             return _error(status_of(problem), str(problem))
         if isinstance(problem, NoSuchThing):

@@ -1,10 +1,10 @@
-"""/jars: programs that were uploaded, and can be run. Flink's name for what is a .py, .zip or .whl here."""
+"""/jars: uploaded programs, which can be run. The name is Flink's; here they are .py, .zip or .whl files."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -13,12 +13,13 @@ from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect
 
 from millpond.common import options
+from millpond.dispatcher.messages import Json
 from millpond.dispatcher.rest.jobs import dispatcher_of
 from millpond.dispatcher.service import checked_name
 from millpond.errors import DispatcherError
 
 router = APIRouter(tags=["applications"])
-ApplicationId = Annotated[str, Path(description="id of an uploaded application", max_length=200)]
+ApplicationId = Annotated[str, Path(description="id of an uploaded program", max_length=200)]
 _PIECE = 1 << 20
 _UPLOAD = {
     "required": True,
@@ -35,11 +36,11 @@ _UPLOAD = {
 
 
 class RunRequest(BaseModel):
-    """Flink's names; what is left out keeps its default."""
+    """How to run a program, with Flink's field names. All fields are optional."""
 
     model_config = ConfigDict(populate_by_name=True)
     entry: str | None = Field(
-        None, alias="entryClass", max_length=500, description="module to run, of a .zip or .whl"
+        None, alias="entryClass", max_length=500, description="module of a .zip or .whl to run"
     )
     program_args: str | None = Field(None, alias="programArgs", max_length=100_000)
     program_args_list: list[str] | None = Field(None, alias="programArgsList", max_length=10_000)
@@ -49,14 +50,17 @@ class RunRequest(BaseModel):
     configuration: dict[str, str] = Field(default_factory=dict, alias="flinkConfiguration")
 
     def arguments(self) -> list[str]:
+        """Return the program's arguments. Raise DispatcherError if they are one text that a shell could not
+        split."""
         if self.program_args_list is not None:
             return self.program_args_list
         try:
             return shlex.split(self.program_args or "")
         except ValueError as problem:
-            raise DispatcherError(f"programArgs cannot be read: {problem}.") from None
+            raise DispatcherError(f"Cannot split programArgs: {problem}.") from None
 
     def settings(self) -> dict[str, str]:
+        """Return the configuration with the settings that have fields of their own."""
         settings = dict(self.configuration)
         if self.parallelism is not None:
             settings[options.PARALLELISM.key] = str(self.parallelism)
@@ -68,19 +72,20 @@ class RunRequest(BaseModel):
 
 
 @router.post("/jars/upload", openapi_extra={"requestBody": _UPLOAD})
-async def upload(request: Request) -> dict[str, Any]:
-    """Upload a program: .py, .zip or .whl, in a form. What its field is called does not matter."""
+async def upload(request: Request) -> Json:
+    """Upload a program (.py, .zip or .whl) as a file in a form. The name of the form's field does not
+    matter."""
     try:
         async with request.form(max_files=1, max_fields=10) as form:
             files = [part for part in form.values() if isinstance(part, UploadFile)]
             if not files:
-                raise DispatcherError("There is no file in the form.")
+                raise DispatcherError("The form contains no file.")
             return await run_in_threadpool(_keep, request, files[0])
     except ClientDisconnect:
-        raise DispatcherError("The upload was cut off, or is too large.") from None
+        raise DispatcherError("The upload was interrupted or is too large.") from None
 
 
-def _keep(request: Request, jarfile: UploadFile) -> dict[str, Any]:
+def _keep(request: Request, jarfile: UploadFile) -> Json:
     dispatcher = dispatcher_of(request)
     name = checked_name(jarfile.filename or "")
     aside = dispatcher.storage.upload_path()
@@ -96,8 +101,8 @@ def _keep(request: Request, jarfile: UploadFile) -> dict[str, Any]:
 
 
 @router.get("/jars")
-def applications(request: Request) -> dict[str, Any]:
-    """Programs that were uploaded."""
+def applications(request: Request) -> Json:
+    """List the uploaded programs."""
     files = [
         {
             "id": own["id"],
@@ -111,8 +116,8 @@ def applications(request: Request) -> dict[str, Any]:
 
 
 @router.delete("/jars/{application_id}")
-def remove(request: Request, application_id: ApplicationId) -> dict[str, Any]:
-    """Forget a program. Jobs that run it keep their copy."""
+def remove(request: Request, application_id: ApplicationId) -> Json:
+    """Delete an uploaded program. Jobs that run it keep their copy."""
     dispatcher_of(request).remove_application(application_id)
     return {}
 
@@ -124,8 +129,8 @@ def run(
     asked: Annotated[RunRequest | None, Body()] = None,
     entry: Annotated[str | None, Query(alias="entry-class", max_length=500)] = None,
     parallelism: Annotated[int | None, Query(ge=1, le=32768)] = None,
-) -> dict[str, Any]:
-    """Run a program as a job."""
+) -> Json:
+    """Run an uploaded program as a job, and return the job's id."""
     asked = asked or RunRequest.model_validate({})
     settings = asked.settings()
     if parallelism is not None:

@@ -1,15 +1,14 @@
-"""Checkpoints and savepoints of job reports, as the JSON that Flink's clients know."""
+"""Turns the checkpoints and savepoints of job reports into the JSON that Flink's clients know."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-Report = dict[str, Any]
-Json = dict[str, Any]
+from millpond.dispatcher.messages import Answer, Json, Report
 
 
 def checkpoints(report: Report) -> Json:
+    """Return counts, statistics and the newest checkpoints of a job; the newest comes first."""
     history = [checkpoint(own, report) for own in reversed(report["checkpoints"]["history"])]
     ordinary = [own for own in history if not own["is_savepoint"]]
     saved = [own for own in history if own["is_savepoint"]]
@@ -34,6 +33,7 @@ def checkpoints(report: Report) -> Json:
 
 
 def checkpoint(own: Json, report: Report) -> Json:
+    """Return one checkpoint; `own` is its entry in the job report."""
     subtasks = sum(vertex["parallelism"] for vertex in report["vertices"])
     kind = "SAVEPOINT" if own["is_savepoint"] else "CHECKPOINT"
     return {
@@ -80,6 +80,7 @@ def _summary(values: list[int]) -> Json:
 
 
 def checkpoint_config(report: Report) -> Json:
+    """Return the job's checkpoint settings; a setting that is not a number counts as its default."""
     settings = report["settings"]
 
     def number(key: str, default: int) -> int:
@@ -111,8 +112,8 @@ def checkpoint_config(report: Report) -> Json:
     }
 
 
-def trigger(answer: Json | None) -> Json:
-    """An asynchronous operation, as Flink tells of it."""
+def trigger(answer: Answer | None) -> Json:
+    """Return the status of an asynchronous operation; `answer` is None as long as it is being worked on."""
     if answer is None:
         return {"status": {"id": "IN_PROGRESS"}, "operation": None}
     if "error" in answer:

@@ -1,14 +1,16 @@
-"""The cluster: overview, configuration, task managers, metrics, savepoints at rest."""
+"""Routes about the cluster: overview, configuration, task managers, metrics, disposal of savepoints."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from millpond import __version__
+from millpond.common.job import JobStatus
+from millpond.dispatcher.messages import Json
 from millpond.dispatcher.rest import checkpoint_views, prometheus, views
 from millpond.dispatcher.rest.jobs import TriggerId, dispatcher_of, now_ms
 from millpond.dispatcher.service import NoSuchThing
@@ -17,26 +19,28 @@ router = APIRouter(tags=["cluster"])
 
 
 class DisposalRequest(BaseModel):
+    """The savepoint to delete, with Flink's field name."""
+
     model_config = ConfigDict(populate_by_name=True)
     savepoint_path: str = Field(alias="savepoint-path", min_length=1, max_length=4096)
 
 
 @router.get("/overview")
-def overview(request: Request) -> dict[str, Any]:
-    """Slots and jobs."""
+def overview(request: Request) -> Json:
+    """Count slots and jobs, and say who leads."""
     dispatcher = dispatcher_of(request)
     reports = dispatcher.jobs()
-    states = [report["state"] for report in reports]
+    statuses = [JobStatus.of(report) for report in reports]
     managers = views.task_managers(reports)
     total, free = request.app.state.resources.slots(reports)
     return {
         "taskmanagers": len(managers),
         "slots-total": total,
         "slots-available": free,
-        "jobs-running": sum(state not in views.ENDED for state in states),
-        "jobs-finished": states.count("FINISHED"),
-        "jobs-cancelled": states.count("CANCELED"),
-        "jobs-failed": states.count("FAILED"),
+        "jobs-running": sum(not status.is_globally_terminal_state() for status in statuses),
+        "jobs-finished": statuses.count(JobStatus.FINISHED),
+        "jobs-cancelled": statuses.count(JobStatus.CANCELED),
+        "jobs-failed": statuses.count(JobStatus.FAILED),
         "flink-version": views.FLINK_VERSION,
         "flink-commit": views.REVISION,
         "millpond-version": __version__,
@@ -46,7 +50,8 @@ def overview(request: Request) -> dict[str, Any]:
 
 
 @router.get("/config")
-def config(request: Request) -> dict[str, Any]:
+def config(request: Request) -> Json:
+    """Tell a dashboard the version, the time zone, and what it may offer."""
     security = request.app.state.security
     return {
         "refresh-interval": 1000,
@@ -65,20 +70,19 @@ def config(request: Request) -> dict[str, Any]:
 
 @router.get("/jobmanager/config")
 def settings(request: Request) -> list[dict[str, str]]:
-    """What all jobs get by default."""
+    """List the settings that all jobs get by default."""
     return [{"key": key, "value": value} for key, value in dispatcher_of(request).settings.items()]
 
 
 @router.get("/taskmanagers")
-def task_managers(request: Request) -> dict[str, Any]:
-    """The Spark executors of running jobs."""
+def task_managers(request: Request) -> Json:
+    """List the Spark executors of running jobs."""
     return {"taskmanagers": views.task_managers(dispatcher_of(request).jobs())}
 
 
 @router.get("/taskmanagers/{task_manager_id}")
-def task_manager(
-    request: Request, task_manager_id: Annotated[str, Path(max_length=200)]
-) -> dict[str, Any]:
+def task_manager(request: Request, task_manager_id: Annotated[str, Path(max_length=200)]) -> Json:
+    """Describe one Spark executor of a running job."""
     for own in views.task_managers(dispatcher_of(request).jobs()):
         if own["id"] == task_manager_id:
             return own
@@ -87,24 +91,25 @@ def task_manager(
 
 @router.get("/metrics", response_class=Response)
 def metrics(request: Request) -> Response:
-    """For Prometheus."""
+    """Return the metrics of all jobs in the text format of Prometheus."""
     content = prometheus.exposition(dispatcher_of(request).jobs(), now_ms())
     return Response(content, media_type=prometheus.CONTENT_TYPE)
 
 
 @router.post("/savepoint-disposal", status_code=202)
-def dispose(request: Request, asked: DisposalRequest) -> dict[str, Any]:
-    """Delete a savepoint; ask what became of it under the request-id."""
+def dispose(request: Request, asked: DisposalRequest) -> Json:
+    """Delete a savepoint in the background; the request-id is for asking whether it is done."""
     return {"request-id": dispatcher_of(request).dispose(asked.savepoint_path)}
 
 
 @router.get("/savepoint-disposal/{trigger_id}")
-def disposal(request: Request, trigger_id: TriggerId) -> dict[str, Any]:
+def disposal(request: Request, trigger_id: TriggerId) -> Json:
+    """Say whether a savepoint has been deleted, and if that failed, why."""
     return checkpoint_views.trigger(dispatcher_of(request).disposal(trigger_id))
 
 
 @router.delete("/cluster")
-def shut_down(request: Request) -> dict[str, Any]:
-    """End this dispatcher, and the jobs' processes; the jobs go on when it is started again."""
+def shut_down(request: Request) -> Json:
+    """End this dispatcher and the processes of all jobs. The jobs resume when it is started again."""
     request.app.state.shut_down()
     return {}

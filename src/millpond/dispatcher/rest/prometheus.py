@@ -1,15 +1,16 @@
-"""Metrics of all jobs for Prometheus, under the names that Flink's reporter gives them (O7)."""
+"""Exposes the metrics of all jobs to Prometheus, under the names that Flink's reporter gives them (O7)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from prometheus_client.core import CollectorRegistry, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from millpond.common.job import JobStatus
+from millpond.dispatcher.messages import Json, Report, has_ended
 from millpond.dispatcher.rest import views
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -17,37 +18,38 @@ _JOB = ("job_id", "job_name")
 _TASK = (*_JOB, "task_id", "task_name", "subtask_index")
 
 
-def exposition(reports: list[dict[str, Any]], now_ms: int) -> bytes:
+def exposition(reports: list[Report], now_ms: int) -> bytes:
+    """Return the metrics of all jobs that have not ended, in the text format of Prometheus."""
     registry = CollectorRegistry()
     registry.register(_Reports(reports, now_ms))
     return generate_latest(registry)
 
 
 class _Reports(Collector):
-    def __init__(self, reports: list[dict[str, Any]], now_ms: int) -> None:
+    def __init__(self, reports: list[Report], now_ms: int) -> None:
         self._reports = reports
         self._now_ms = now_ms
         self._families: dict[str, GaugeMetricFamily] = {}
 
     def collect(self) -> Iterator[Metric]:
-        running = [report for report in self._reports if report["state"] == "RUNNING"]
-        self._add("flink_jobmanager_numRunningJobs", "jobs that run", (), (), len(running))
+        running = sum(JobStatus.of(report) is JobStatus.RUNNING for report in self._reports)
+        self._add("flink_jobmanager_numRunningJobs", "running jobs", (), (), running)
         for report in self._reports:
-            if report["state"] not in views.ENDED:
+            if not has_ended(report):
                 self._job(report)
         yield from self._families.values()
 
-    def _job(self, report: dict[str, Any]) -> None:
+    def _job(self, report: Report) -> None:
         labels = (report["jid"], report["name"])
         for name, value in views.job_metrics(report, self._now_ms).items():
-            if "." not in name:  # else it is a function's own, see below
+            if "." not in name:  # otherwise it belongs to a function, see below
                 self._add(f"flink_jobmanager_job_{name}", name, _JOB, labels, value)
         for name, value in report["metrics"].items():
             operator, _, metric = name.rpartition(".")
             if operator and isinstance(value, int | float):
                 self._add(
                     f"flink_taskmanager_job_task_operator_{_clean(metric)}",
-                    "counted by a function",
+                    "metric of a user function",
                     (*_JOB, "operator_name"),
                     (*labels, operator),
                     value,
@@ -56,7 +58,7 @@ class _Reports(Collector):
         for quantile, value in latency.items():
             self._add(
                 "flink_taskmanager_job_latency_source_id_operator_id_latency",
-                "from the planning of a batch to its commit, ms",
+                "milliseconds from the planning of a batch to its commit",
                 (*_JOB, "quantile"),
                 (*labels, f"0.{quantile.removeprefix('p')}"),
                 value,
@@ -64,7 +66,7 @@ class _Reports(Collector):
         for vertex in report["vertices"]:
             self._vertex(vertex, labels)
 
-    def _vertex(self, vertex: dict[str, Any], labels: tuple[str, ...]) -> None:
+    def _vertex(self, vertex: Json, labels: tuple[str, ...]) -> None:
         for name, value in views.vertex_metrics(vertex).items():
             subtask, _, metric = name.rpartition(".")
             self._add(
@@ -77,7 +79,7 @@ class _Reports(Collector):
         for key, records in vertex["hottest-keys"][:3]:
             self._add(
                 "millpond_task_hottest_key_records",
-                "records of the keys that have most, fading",
+                "records of the keys with the most records; older records count less",
                 (*_JOB, "task_id", "key"),
                 (*labels, vertex["id"], key),
                 records,

@@ -1,11 +1,11 @@
-"""Who may ask for what: token, origin, host, size. One layer in front of all paths.
+"""Decides which requests are allowed, by token, origin, host and size, in one layer in front of all paths.
 
-- A token, unless the dispatcher was started without one: `Authorization: Bearer ...`. The dashboard's own
-  files are free: they ask for it.
-- A page of another site, open in the browser of somebody who can reach the dispatcher, must not do anything:
-  requests with a foreign `Origin` are refused, and on loopback so are names that are no name of this host (a
-  foreign name can be made to lead here).
-- Bodies are limited; an upload may be large.
+- Requests need a token (`Authorization: Bearer ...`), unless the dispatcher was started without one. The
+  dashboard's own files need none, because they ask the user for it.
+- A page of another site, open in the browser of somebody who can reach the dispatcher, must not be able to do
+  anything. So requests with a foreign `Origin` are refused, and on loopback so are requests to a host name
+  that is not this host's (a foreign name can be made to resolve to this host).
+- The size of bodies is limited; an upload may be large.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import hmac
 import ipaddress
 import json
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -26,7 +25,8 @@ _LOOPBACK_NAMES = {"localhost", "testserver"}
 
 @dataclass(frozen=True)
 class Security:
-    """`allow_uploads`: None means on loopback only."""
+    """What requests are checked against. `host` is the address that the dispatcher listens on. Without a
+    `token`, none is needed. `allow_uploads` is None if uploads are allowed on loopback only."""
 
     host: str = "127.0.0.1"
     token: str | None = None
@@ -35,14 +35,17 @@ class Security:
 
     @property
     def is_loopback(self) -> bool:
+        """Whether only this machine can reach the dispatcher."""
         return is_loopback(self.host)
 
     @property
     def uploads_allowed(self) -> bool:
+        """Whether clients may upload programs."""
         return self.is_loopback if self.allow_uploads is None else self.allow_uploads
 
 
 def is_loopback(host: str) -> bool:
+    """Return True if a host name or address, without a port, stands for this machine alone."""
     if host in _LOOPBACK_NAMES:
         return True
     try:
@@ -52,7 +55,7 @@ def is_loopback(host: str) -> bool:
 
 
 class SecurityLayer:
-    """ASGI middleware."""
+    """ASGI middleware that answers requests that are not allowed, and passes the others on."""
 
     def __init__(self, app: ASGIApp, security: Security) -> None:
         self._app = app
@@ -75,7 +78,7 @@ class SecurityLayer:
         limit = self._security.max_upload_bytes if is_upload else _MAX_BODY
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > limit:
-            await _answer(send, 413, f"The body may have {limit} bytes at most.")
+            await _answer(send, 413, f"The body may have at most {limit} bytes.")
             return
         await self._app(scope, _limited(receive, limit), send)
 
@@ -85,7 +88,7 @@ class SecurityLayer:
         if security.is_loopback and not is_loopback(_name(host)):
             return (
                 403,
-                "This dispatcher is for this machine only; ask for it by 127.0.0.1 or localhost.",
+                "This dispatcher serves this machine only; address it as 127.0.0.1 or localhost.",
             )
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != host:
@@ -93,15 +96,15 @@ class SecurityLayer:
         if security.token is not None and not _is_free(path):
             given = headers.get("authorization", "")
             if not hmac.compare_digest(given.encode(), f"Bearer {security.token}".encode()):
-                return 401, "A token is needed: Authorization: Bearer TOKEN"
+                return 401, "This request needs a token: Authorization: Bearer TOKEN"
         is_upload = path == _UPLOAD and method == "POST"
         if is_upload and not security.uploads_allowed:
-            return 403, "Uploads are off; --allow-uploads switches them on."
+            return 403, "Uploads are not allowed; start the dispatcher with --allow-uploads."
         return None
 
 
 def _name(host: str) -> str:
-    """Without the port."""
+    """Return a host without its port."""
     if host.startswith("["):
         return host[1 : host.find("]")] if "]" in host else host
     return host.rsplit(":", 1)[0] if ":" in host else host
@@ -112,7 +115,7 @@ def _is_free(path: str) -> bool:
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """Whatever the header said, or if there was none."""
+    """Enforce the limit on the bytes that arrive, whatever the length in the header says."""
     got = 0
 
     async def receive_some() -> Message:
@@ -128,7 +131,7 @@ def _limited(receive: Receive, limit: int) -> Receive:
 
 async def _answer(send: Send, status: int, text: str) -> None:
     body = json.dumps({"errors": [text]}).encode()
-    headers: list[Any] = [
+    headers: list[tuple[bytes, bytes]] = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
     ]

@@ -1,18 +1,20 @@
-"""Job reports (docs/job-report.md) as the JSON that Flink's clients know: a report in, JSON out."""
+"""Turns job reports (docs/job-report.md) into the JSON that Flink's clients know.
+
+All functions are pure. A vertex or subtask that they take is an entry of the report.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from millpond import __version__
+from millpond.common.job import JobStatus
+from millpond.dispatcher.messages import Json, Report, has_ended
 
 # Clients read this to learn which fields to expect.
 FLINK_VERSION = f"2.3.0-millpond-{__version__}"
 REVISION = "millpond"
-Report = dict[str, Any]
-Json = dict[str, Any]
-
+# Flink's states of tasks; those of jobs are `JobStatus`.
 _TASK_STATES = (
     "CREATED",
     "SCHEDULED",
@@ -25,20 +27,20 @@ _TASK_STATES = (
     "FAILED",
     "RECONCILING",
 )
-# What tasks do while a job is in a state that they have not.
+# The state of tasks while their job is in a state that tasks do not have.
 _TASK_STATE_OF_JOB = {
-    "CANCELLING": "CANCELING",
-    "RESTARTING": "SCHEDULED",
-    "FAILING": "FAILED",
-    "SUSPENDED": "CANCELED",
+    JobStatus.CANCELLING: "CANCELING",
+    JobStatus.RESTARTING: "SCHEDULED",
+    JobStatus.FAILING: "FAILED",
+    JobStatus.SUSPENDED: "CANCELED",
 }
-ENDED = ("FINISHED", "CANCELED", "FAILED")
 
 
 # --- jobs ----------------------------------------------------------------------------------------
 
 
 def job_overview(report: Report, now_ms: int) -> Json:
+    """Return a job's entry in /jobs/overview: state, times and numbers of tasks."""
     counts = _task_counts(report)
     return {
         "jid": report["jid"],
@@ -54,6 +56,7 @@ def job_overview(report: Report, now_ms: int) -> Json:
 
 
 def duration_ms(own: Json, now_ms: int) -> int:
+    """Return how long a job, vertex or subtask has run, or ran if it has ended; -1 if it has not started."""
     if own["start-time"] <= 0:
         return -1
     end_ms = own["end-time"] if own["end-time"] >= 0 else now_ms
@@ -61,6 +64,7 @@ def duration_ms(own: Json, now_ms: int) -> int:
 
 
 def job_details(report: Report, now_ms: int) -> Json:
+    """Return a job with its vertices and plan."""
     return {
         "jid": report["jid"],
         "name": report["name"],
@@ -81,10 +85,13 @@ def job_details(report: Report, now_ms: int) -> Json:
 
 
 def task_state(vertex: Json, report: Report) -> str:
-    if report["state"] == "RUNNING" or report["state"] in ENDED:
+    """Return the state of a vertex's tasks, as Flink names it. It follows from the job's state unless the job
+    is running or has ended."""
+    status = JobStatus.of(report)
+    if status is JobStatus.RUNNING or status.is_globally_terminal_state():
         state = str(vertex["status"])
     else:
-        state = str(_TASK_STATE_OF_JOB.get(report["state"], report["state"]))
+        state = _TASK_STATE_OF_JOB.get(status, status.name)
     return state if state in _TASK_STATES else "CREATED"
 
 
@@ -124,6 +131,7 @@ def _io_metrics(own: Json) -> Json:
 
 
 def plan(report: Report) -> Json:
+    """Return the plan of a job: its vertices as nodes, with their inputs."""
     nodes = []
     for vertex in report["vertices"]:
         node: Json = {
@@ -154,6 +162,7 @@ def plan(report: Report) -> Json:
 
 
 def job_config(report: Report) -> Json:
+    """Return the settings of a job; the report has no secrets in them."""
     return {
         "jid": report["jid"],
         "name": report["name"],
@@ -169,6 +178,7 @@ def job_config(report: Report) -> Json:
 
 
 def exceptions(report: Report, most: int) -> Json:
+    """Return the newest exceptions of a job, at most `most`, newest first."""
     newest_first = list(reversed(report["exceptions"]))
     entries = [
         {
@@ -197,6 +207,7 @@ def exceptions(report: Report, most: int) -> Json:
 
 
 def vertex_details(vertex: Json, report: Report, now_ms: int) -> Json:
+    """Return a vertex with its subtasks."""
     return {
         "id": vertex["id"],
         "name": vertex["name"],
@@ -226,6 +237,7 @@ def _subtask(own: Json, vertex: Json, report: Report, now_ms: int) -> Json:
 
 
 def subtask_times(vertex: Json, report: Report, now_ms: int) -> Json:
+    """Return how long each subtask has run, and when its present state began."""
     state = task_state(vertex, report)
     return {
         "id": vertex["id"],
@@ -244,6 +256,7 @@ def subtask_times(vertex: Json, report: Report, now_ms: int) -> Json:
 
 
 def back_pressure(vertex: Json, now_ms: int) -> Json:
+    """Return how busy, idle and back-pressured a vertex's subtasks are; an unknown ratio counts as 0."""
     ratio = vertex["backpressure-ratio"] or 0.0
     level = _pressure(ratio)
     return {
@@ -267,13 +280,14 @@ def back_pressure(vertex: Json, now_ms: int) -> Json:
 
 
 def _pressure(ratio: float) -> str:
-    """Flink's limits."""
+    """Return the level of back pressure, with Flink's limits."""
     if ratio <= 0.10:
         return "ok"
     return "low" if ratio <= 0.5 else "high"
 
 
 def watermarks(vertex: Json) -> list[Json]:
+    """Return the watermark of each subtask, which is that of the vertex; an empty list if it has none yet."""
     if vertex["watermark"] is None:
         return []
     return [
@@ -282,9 +296,10 @@ def watermarks(vertex: Json) -> list[Json]:
     ]
 
 
-def vertex_metrics(vertex: Json) -> dict[str, Any]:
-    """By Flink's names, subtask by subtask and for the vertex."""
-    result: dict[str, Any] = {}
+def vertex_metrics(vertex: Json) -> dict[str, float]:
+    """Return the metrics of a vertex and of its subtasks by Flink's names; those of subtasks begin with the
+    number of the subtask."""
+    result: dict[str, float] = {}
     for own in vertex["subtasks"]:
         for name, value in _task_metrics(own, vertex).items():
             result[f"{own['subtask']}.{name}"] = value
@@ -299,8 +314,8 @@ def vertex_metrics(vertex: Json) -> dict[str, Any]:
     return result
 
 
-def _task_metrics(own: Json, vertex: Json) -> dict[str, Any]:
-    metrics: dict[str, Any] = {
+def _task_metrics(own: Json, vertex: Json) -> dict[str, float]:
+    metrics: dict[str, float] = {
         "numRecordsIn": own["read-records"],
         "numRecordsOut": own["write-records"],
         "numBytesIn": own["read-bytes"],
@@ -319,9 +334,10 @@ def _task_metrics(own: Json, vertex: Json) -> dict[str, Any]:
     return metrics
 
 
-def job_metrics(report: Report, now_ms: int) -> dict[str, Any]:
+def job_metrics(report: Report, now_ms: int) -> dict[str, float]:
+    """Return the metrics of a job by Flink's names, with the numeric metrics of its functions."""
     counts, history = report["checkpoints"]["counts"], report["checkpoints"]["history"]
-    result: dict[str, Any] = {
+    result: dict[str, float] = {
         "numRestarts": report["restarts"],
         "uptime": duration_ms(report, now_ms),
         "totalNumberOfCheckpoints": counts["total"],
@@ -348,15 +364,17 @@ def job_metrics(report: Report, now_ms: int) -> dict[str, Any]:
     return result | numbers
 
 
-def as_metrics(values: dict[str, Any], wanted: list[str] | None) -> list[Json]:
-    """What Flink answers: names only without `get`, else those that are there."""
+def as_metrics(values: dict[str, float], wanted: list[str] | None) -> list[Json]:
+    """Return Flink's answer for metrics: the values of those that are wanted and exist, or if `wanted` is
+    None, the names of all."""
     if wanted is None:
         return [{"id": name} for name in sorted(values)]
     return [{"id": name, "value": str(values[name])} for name in wanted if name in values]
 
 
 def subtask_metrics(vertex: Json, chosen: set[int] | None) -> dict[str, list[float]]:
-    """By name, the values of the subtasks (of those chosen)."""
+    """Return the metrics of a vertex's subtasks by name: one value for each subtask, or for each chosen
+    one."""
     values: dict[str, list[float]] = {}
     for own in vertex["subtasks"]:
         if chosen is None or own["subtask"] in chosen:
@@ -368,7 +386,8 @@ def subtask_metrics(vertex: Json, chosen: set[int] | None) -> dict[str, list[flo
 def aggregated(
     values: dict[str, list[float]], wanted: list[str] | None, modes: list[str] | None
 ) -> list[Json]:
-    """What Flink answers for metrics of many at once: names only without `get`."""
+    """Return Flink's answer for metrics of several jobs or subtasks: those that are wanted and exist,
+    aggregated by `modes` (min, max, sum, avg; None means all), or if `wanted` is None, the names of all."""
     if wanted is None:
         return [{"id": name} for name in sorted(values)]
     how: dict[str, Callable[[list[float]], float]] = {
@@ -386,16 +405,18 @@ def aggregated(
 
 
 def execution_result(report: Report) -> Json:
-    if report["state"] not in ENDED:
+    """Return how a job has ended, or that it is still in progress."""
+    if not has_ended(report):
         return {"status": {"id": "IN_PROGRESS"}}
+    status = JobStatus.of(report)
     newest = report["exceptions"][-1] if report["exceptions"] else None
     result: Json = {
         "id": report["jid"],
-        "application-status": {"FINISHED": "SUCCEEDED"}.get(report["state"], report["state"]),
+        "application-status": "SUCCEEDED" if status is JobStatus.FINISHED else status.name,
         "accumulator-results": {},
         "net-runtime": duration_ms(report, report["end-time"]),
     }
-    if report["state"] == "FAILED" and newest is not None:
+    if status is JobStatus.FAILED and newest is not None:
         result["failure-cause"] = {
             "class": newest["exceptionName"],
             "stack-trace": newest["stacktrace"],
@@ -408,10 +429,12 @@ def execution_result(report: Report) -> Json:
 
 
 def task_managers(reports: list[Report]) -> list[Json]:
-    """The Spark executors of all running jobs."""
+    """Return the Spark executors of all jobs that have not ended and are not restarting or suspended, as
+    Flink's task managers."""
     found = []
     for report in reports:
-        if report["state"] in ENDED or report["state"] in ("RESTARTING", "SUSPENDED"):
+        status = JobStatus.of(report)
+        if status.is_terminal_state() or status is JobStatus.RESTARTING:
             continue
         for own in report["executors"]:
             used = own["slots"]

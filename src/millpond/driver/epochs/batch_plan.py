@@ -9,7 +9,6 @@ Payload of the blob (see core/codec.py for the envelope), a tuple:
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from typing import Any
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
@@ -18,19 +17,20 @@ from millpond.driver.savepoint_requests import SavepointRequest
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """A batch that is planned runs with exactly this, however often it runs."""
+    """The plan of a batch. A planned batch runs with exactly this, however often it runs."""
 
-    positions: dict[int, Any]
+    positions: dict[int, object]
     """source -> what its enumerator needs to go on after the batch"""
     ended: dict[int, list[bool]]
-    """source -> for each split, whether nothing comes after this batch"""
+    """source -> for each split, whether it gives no records after this batch"""
     time_ms: int
     """The processing time of the batch."""
     savepoint: SavepointRequest | None = None
     stops: bool = False
-    """The job stops after this batch, and may go on another day."""
+    """Whether the job stops after this batch, having read all there was. It may go on later."""
 
     def encode(self) -> bytes:
+        """Return the plan as a blob."""
         savepoint = None if self.savepoint is None else astuple(self.savepoint)
         return codec.encode(
             BlobKind.BATCH_PLAN,
@@ -39,6 +39,7 @@ class BatchPlan:
 
     @staticmethod
     def decode(blob: bytes, where: str) -> BatchPlan:
+        """Return the plan in a blob. Raises CorruptDataError, which names `where`, if it is damaged."""
         positions, ended, time_ms, savepoint, stops = codec.decode(BlobKind.BATCH_PLAN, blob, where)
         request = None if savepoint is None else SavepointRequest(*savepoint)
         return BatchPlan(positions, ended, time_ms, request, stops)

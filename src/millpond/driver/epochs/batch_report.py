@@ -25,6 +25,8 @@ from millpond.state.timers import earliest
 
 @dataclass
 class BatchReport:
+    """What all tasks and sinks have reported about one batch."""
+
     ends: list[SplitEnd] = field(default_factory=list)
     generators: dict[Split, Generators] = field(default_factory=dict)
     prepared: list[Prepared] = field(default_factory=list)
@@ -40,7 +42,7 @@ class BatchReport:
 
     @staticmethod
     def of(rows: Iterable[Row]) -> BatchReport:
-        """Put together the reports among the rows of a batch."""
+        """Return the reports among the rows of a batch, put together."""
         batch = BatchReport()
         for _, _, blob in rows:
             if codec.kind_of(blob) == BlobKind.REPORT:

@@ -7,10 +7,10 @@ records in it are tuples of their fields.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
-from typing import Any
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.driver.reporting.checkpoint_history import CheckpointRecord, LogBytes
 from millpond.driver.reporting.statistics import Totals
 from millpond.engine.exchange.controls import Start
@@ -18,32 +18,36 @@ from millpond.engine.exchange.reports import Generators, Prepared, Split
 from millpond.plan.settings import StoredTypes
 from millpond.savepoint.job_state import Channels
 from millpond.savepoint.parts import Part
-from millpond.state.types.schemas import Schema
 
 
 @dataclass(frozen=True)
 class EpochRecord:
+    """What the next batch builds upon."""
+
     generators: dict[Split, Generators]
+    """split -> the state of its watermark generators"""
     channels: dict[int, Channels]
     """watermark origin -> its channels"""
     starts: dict[int, Start]
     """task -> where its clock stands"""
     wakeup_ms: int | None
-    """When the next batch is due although no record may come."""
-    metrics: dict[str, Any]
+    """When the next batch is due although no record has arrived."""
+    metrics: dict[str, object]
     prepared: list[Prepared]
-    """What two-phase sinks have prepared; committed when the batch counts."""
+    """What two-phase sinks have prepared; they commit it when the batch counts."""
     finished: bool
+    """Whether no batch can come after this one."""
     checkpoint: CheckpointRecord
     log_bytes: LogBytes
     parts: list[Part]
-    """What was written of a savepoint."""
+    """The parts of a savepoint that the batch has written."""
     statistics: Totals
     state_types: StoredTypes = field(default_factory=dict)
     key_types: dict[str, Schema] = field(default_factory=dict)
     """uid -> the declared type of its keys"""
 
     def encode(self) -> bytes:
+        """Return the record as a blob."""
         return codec.encode(
             BlobKind.EPOCH,
             (
@@ -65,6 +69,7 @@ class EpochRecord:
 
     @staticmethod
     def decode(blob: bytes, where: str) -> EpochRecord:
+        """Return the record in a blob. Raises CorruptDataError, which names `where`, if it is damaged."""
         (
             generators,
             channels,

@@ -1,22 +1,21 @@
-"""What checkpoints a job has made: when, how long they took, how large they are (E40)."""
+"""The checkpoints that a job has made: when, how long they took, how large they are (E40)."""
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from millpond.engine.exchange.reports import LogSize
 
 _REMEMBERED = 100
 LogBytes = dict[tuple[int, int], int]
-"""(task, key group) -> size of its change log"""
+"""(task, key group) -> size of its change log in bytes"""
 
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """One batch. `bytes_written`: of state, by this checkpoint alone; `bytes_full`: of all logs after it;
-    `records`: how many the batch has read."""
+    """The checkpoint of one batch. `bytes_written`: how much state this checkpoint alone has written;
+    `bytes_full`: how large all change logs are after it; `records`: how many records the batch has read."""
 
     id: int
     started_ms: int
@@ -26,12 +25,14 @@ class CheckpointRecord:
     is_savepoint: bool
     records: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
+        """Return the fields by name, for JSON."""
         return asdict(self)
 
 
 class CheckpointHistory:
-    """`completed`: since the job began; `restored` and `failed`: since its process did."""
+    """The newest checkpoints of a job, and counts. `completed` counts since the job began, `restored` and
+    `failed` since its process began."""
 
     def __init__(self) -> None:
         self.records: deque[CheckpointRecord] = deque(maxlen=_REMEMBERED)
@@ -42,23 +43,25 @@ class CheckpointHistory:
         self._written = 0
 
     def begin(self) -> CheckpointHistory:
+        """Begin a checkpoint, for which `add` and `complete` are called next. Return the history itself."""
         self._written = 0
         return self
 
     def back_to(self, epoch: int, log_bytes: LogBytes) -> None:
-        """Batches after `epoch` do not count; they run again."""
+        """Forget the batches after `epoch`, which run again. `log_bytes` are the sizes as `epoch` left
+        them."""
         while self.records and self.records[-1].id > epoch:
             self.records.pop()
         self.completed = epoch + 1
         self.log_bytes = dict(log_bytes)
 
     def add(self, log: LogSize) -> None:
-        """Take in what a key group that has changed reports."""
+        """Add what a key group whose state has changed reports about its change log."""
         self._written += log.bytes_written
         self.log_bytes[log.task, log.key_group] = log.bytes_full
 
     def state_bytes(self) -> dict[int, int]:
-        """Of each task that has state."""
+        """Return the size of the state of each task that has any, in bytes."""
         result: dict[int, int] = {}
         for (task, _), size in self.log_bytes.items():
             result[task] = result.get(task, 0) + size
@@ -67,6 +70,7 @@ class CheckpointHistory:
     def complete(
         self, epoch: int, started_ms: int, ended_ms: int, is_savepoint: bool, records: int = 0
     ) -> CheckpointRecord:
+        """Return the record of the checkpoint that has been begun, and add it to the history."""
         record = CheckpointRecord(
             epoch,
             started_ms,

@@ -1,15 +1,16 @@
-"""What a job tells about itself, as one JSON object (O2, O7, E9, P6, E36): docs/job-report.md."""
+"""The job report: everything about a job as one JSON object (O2, O7, E9, P6, E36). See docs/job-report.md."""
 
 from __future__ import annotations
 
 import math
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from millpond.common.job import JobStatus
-from millpond.driver.reporting.checkpoint_history import CheckpointHistory
+from millpond.driver.reporting.checkpoint_history import CheckpointHistory, CheckpointRecord
 from millpond.driver.reporting.job_life import JobLife
 from millpond.driver.reporting.job_record import JobRecord
 from millpond.driver.reporting.statistics import Counts, Ratios, SubtaskView, VertexView, View
@@ -31,7 +32,7 @@ _SECRET = (
     "basic-auth",
 )
 _HIDDEN = "******"
-# A vertex is as its job is: what Flink calls the states of tasks.
+# The state of a vertex follows from that of its job. The names are Flink's for the states of tasks.
 _VERTEX_STATUS = {
     JobStatus.INITIALIZING: "CREATED",
     JobStatus.CREATED: "CREATED",
@@ -49,7 +50,7 @@ _VERTEX_STATUS = {
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What does not change while a job lives. `settings` may have secrets; the report has not."""
+    """What does not change while a job lives. `settings` may contain secrets; the report hides them."""
 
     settings: dict[str, str]
     restart_strategy: str
@@ -66,10 +67,11 @@ def build_report(
     executors: list[dict[str, Any]],
     now_ms: int,
 ) -> dict[str, Any]:
-    """Everything given is a copy, or may be read by any thread."""
+    """Return the job report. Any thread may call this: each argument is a copy, or any thread may read it."""
     view = record.statistics.view()
     ended_ms = -1 if life.ended_ms is None else life.ended_ms
-    checkpoints = _checkpoints(record.checkpoints, view.is_running)
+    counts = _checkpoint_counts(record.checkpoints, view.is_running)
+    history = list(record.checkpoints.records.copy())
     running_ms = life.times_ms.get(JobStatus.RUNNING, 0)
     times = (running_ms, ended_ms)
     host = socket.gethostname()
@@ -96,18 +98,10 @@ def build_report(
             _vertex(vertex, view.vertices[vertex.number], life, times, host)
             for vertex in record.vertices
         ],
-        "checkpoints": checkpoints,
+        "checkpoints": {"counts": counts, "history": [own.to_dict() for own in history]},
         "savepoints": record.savepoints(),
-        "exceptions": [
-            {
-                "timestamp": failure.at_ms,
-                "exceptionName": failure.exception,
-                "stacktrace": failure.text,
-                "taskName": failure.operator,
-            }
-            for failure in life.failures
-        ],
-        "metrics": flat_metrics(metrics) | _job_metrics(life, checkpoints, now_ms),
+        "exceptions": _exceptions(life),
+        "metrics": flat_metrics(metrics) | _job_metrics(life, counts, history, now_ms),
         "flow": _flow(view, plan.settings.target_latency_ms),
         "executors": executors,
         "queryable": states_of(record.queryable, operator_id),
@@ -115,7 +109,7 @@ def build_report(
 
 
 def shown_settings(settings: dict[str, str]) -> dict[str, str]:
-    """Without values that nobody else should see."""
+    """Return the settings sorted by key, with the values of secrets hidden."""
     return {
         key: _HIDDEN if any(word in key.lower() for word in _SECRET) else value
         for key, value in sorted(settings.items())
@@ -124,15 +118,9 @@ def shown_settings(settings: dict[str, str]) -> dict[str, str]:
 
 def _vertex(
     vertex: Vertex, view: VertexView, life: JobLife, times: tuple[int, int], host: str
-) -> dict[str, Any]:
+) -> dict[str, object]:
     began_ms, ended_ms = times
     status = _VERTEX_STATUS[life.status]
-    total = Counts()
-    for own in view.subtasks:
-        total.records_in += own.counts.records_in
-        total.records_out += own.counts.records_out
-        total.bytes_in += own.counts.bytes_in
-        total.bytes_out += own.counts.bytes_out
     mean = sum(view.key_groups) / len(view.key_groups) if view.key_groups else 0.0
     return {
         "id": vertex.id,
@@ -147,7 +135,7 @@ def _vertex(
         "operators": [{"id": o.id, "uid": o.uid, "name": o.name} for o in vertex.operators],
         "inputs": [{"id": before, "ship-strategy": way} for before, way in vertex.inputs],
         "metrics": {
-            **_counts(total),
+            **_counts(_total(view.subtasks)),
             "accumulated-busy-time": round(view.busy_ms),
             "accumulated-idle-time": round(view.idle_ms),
             "accumulated-backpressured-time": round(view.backpressured_ms),
@@ -176,7 +164,17 @@ def _vertex(
     }
 
 
-def _subtask(own: SubtaskView) -> dict[str, Any]:
+def _total(subtasks: list[SubtaskView]) -> Counts:
+    total = Counts()
+    for own in subtasks:
+        total.records_in += own.counts.records_in
+        total.records_out += own.counts.records_out
+        total.bytes_in += own.counts.bytes_in
+        total.bytes_out += own.counts.bytes_out
+    return total
+
+
+def _subtask(own: SubtaskView) -> dict[str, object]:
     busy_ms = round(own.counts.busy_ns / 1e6)
     return {**_counts(own.counts), "accumulated-busy-time": busy_ms, **_ratios(own.ratios)}
 
@@ -198,23 +196,33 @@ def _ratios(ratios: Ratios | None) -> dict[str, float | None]:
     }
 
 
-def _checkpoints(history: CheckpointHistory, is_running: bool) -> dict[str, Any]:
+def _checkpoint_counts(history: CheckpointHistory, is_running: bool) -> dict[str, int]:
     completed, failed, in_progress = history.completed, history.failed, int(is_running)
     return {
-        "counts": {
-            "restored": history.restored,
-            "total": completed + failed + in_progress,
-            "in_progress": in_progress,
-            "completed": completed,
-            "failed": failed,
-        },
-        "history": [own.to_dict() for own in history.records.copy()],
+        "restored": history.restored,
+        "total": completed + failed + in_progress,
+        "in_progress": in_progress,
+        "completed": completed,
+        "failed": failed,
     }
 
 
-def flat_metrics(metrics: dict[str, Any]) -> dict[str, int | float]:
-    """Numbers only: a distribution becomes four of them; what is no number is left out."""
-    flat: dict[str, int | float] = {}
+def _exceptions(life: JobLife) -> list[dict[str, object]]:
+    return [
+        {
+            "timestamp": failure.at_ms,
+            "exceptionName": failure.exception,
+            "stacktrace": failure.text,
+            "taskName": failure.operator,
+        }
+        for failure in life.failures
+    ]
+
+
+def flat_metrics(metrics: Mapping[str, object]) -> dict[str, int | float]:
+    """Return the metrics that are finite numbers. A distribution becomes four numbers, a boolean 0 or 1;
+    other values are left out."""
+    flat: dict[str, object] = {}
     for name, value in metrics.items():
         if isinstance(value, tuple) and len(value) == 4:
             parts = zip(("count", "sum", "min", "max"), value, strict=True)
@@ -228,9 +236,10 @@ def flat_metrics(metrics: dict[str, Any]) -> dict[str, int | float]:
     }
 
 
-def _job_metrics(life: JobLife, checkpoints: dict[str, Any], now_ms: int) -> dict[str, int]:
-    """With the names that Flink's job manager gives them."""
-    counts, history = checkpoints["counts"], checkpoints["history"]
+def _job_metrics(
+    life: JobLife, counts: dict[str, int], history: list[CheckpointRecord], now_ms: int
+) -> dict[str, int]:
+    """Return the metrics of the job itself, under the names that Flink's job manager gives them."""
     running_ms = life.times_ms.get(JobStatus.RUNNING, now_ms)
     metrics = {
         "numRestarts": life.restarts,
@@ -241,13 +250,13 @@ def _job_metrics(life: JobLife, checkpoints: dict[str, Any], now_ms: int) -> dic
         "numberOfFailedCheckpoints": counts["failed"],
     }
     if history:
-        metrics["lastCheckpointDuration"] = history[-1]["duration_ms"]
-        metrics["lastCheckpointSize"] = history[-1]["bytes_written"]
-        metrics["lastCheckpointFullSize"] = history[-1]["bytes_full"]
+        metrics["lastCheckpointDuration"] = history[-1].duration_ms
+        metrics["lastCheckpointSize"] = history[-1].bytes_written
+        metrics["lastCheckpointFullSize"] = history[-1].bytes_full
     return metrics
 
 
-def _flow(view: View, target_latency_ms: int | None) -> dict[str, Any]:
+def _flow(view: View, target_latency_ms: int | None) -> dict[str, object]:
     latencies = sorted(view.latencies_ms)
     return {
         "backlog-records": view.backlog,
@@ -266,5 +275,5 @@ def _flow(view: View, target_latency_ms: int | None) -> dict[str, Any]:
 
 
 def _percentile(ordered: list[float], percent: int) -> float:
-    """The smallest number that so many percent do not exceed."""
+    """Return the smallest number that `percent` percent of the numbers do not exceed."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]

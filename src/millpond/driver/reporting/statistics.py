@@ -1,10 +1,10 @@
 """What the driver knows about a job's work (E9, P6, E36): totals, and how things are now.
 
-The thread that runs batches tells when one begins, completes and is committed; any thread may ask. All
-numbers of a batch are taken in at once, under a lock that is held for moments only.
+The thread that runs batches says when a batch begins, completes and is committed; any thread may ask. All
+numbers of a batch are added at once, under a lock that is held only briefly.
 
-Time is cut at the beginnings of batches. A batch's stretch goes up to where the next one begins, or up to
-now if none runs. While one runs, nobody knows yet what it does, so the newest numbers end where it began.
+Time is cut where batches begin. The stretch of a batch lasts until the next one begins, or until now if none
+is running. What a running batch does is not known yet, so the newest numbers end where it began.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Totals = dict[int, tuple[list[tuple[int, ...]], float, float]]
 
 @dataclass
 class Counts:
-    """Of a subtask since the job began."""
+    """What a subtask has done since the job began."""
 
     records_in: int = 0
     records_out: int = 0
@@ -40,6 +40,7 @@ class Counts:
     busy_ns: int = 0
 
     def add(self, work: WorkCounts) -> None:
+        """Add what the subtask reports about one batch."""
         self.records_in += work.records_in
         self.records_out += work.records_out
         self.bytes_in += work.bytes_in
@@ -56,8 +57,8 @@ class Ratios(NamedTuple):
 
 
 class DoneBatch(NamedTuple):
-    """What is to be learnt from a batch for the next ones. `records`: of the source that gave most;
-    `is_first`: of an attempt, so that processes had to start."""
+    """What a batch teaches about the size of the next ones. `records`: how many the source that gave most has
+    given; `is_first`: it was the first batch of an attempt, so processes had to start."""
 
     duration_ms: float
     records: int
@@ -68,8 +69,8 @@ class DoneBatch(NamedTuple):
 
 @dataclass
 class _Batch:
-    """`waiting`: when it was planned, more was there than it could take. By vertex: busy_ns of each
-    subtask, and records in and out."""
+    """One batch. `waiting`: when it was planned, there were more records than it could take. `busy_ns` has,
+    by vertex, the time of each subtask, and `records` has (records in, records out) by vertex."""
 
     began_ms: float
     waiting: bool = False
@@ -95,6 +96,8 @@ class _OfVertex:
 
 @dataclass
 class SubtaskView:
+    """A subtask as it is now. `machine` is where it last ran; `ratios` is None before there are any."""
+
     counts: Counts
     ratios: Ratios | None
     machine: str
@@ -120,7 +123,7 @@ class VertexView:
 
 @dataclass
 class View:
-    """A job as it is now. Of the newest batch: how long it took, and how many records it had."""
+    """A job as it is now. `duration_ms` and `records` are those of the newest complete batch."""
 
     vertices: dict[int, VertexView]
     is_running: bool
@@ -134,7 +137,7 @@ class View:
 
 
 class JobStatistics:
-    """`clock_ms` may start anywhere, but never goes back."""
+    """The statistics of one job, over all attempts. `clock_ms` may start anywhere, but must never go back."""
 
     def __init__(self, vertices: list[Vertex], clock_ms: Callable[[], float]) -> None:
         self._vertices = {vertex.number: vertex for vertex in vertices}
@@ -153,9 +156,9 @@ class JobStatistics:
         self._running: _Batch | None = None
         self._uncommitted: _Batch | None = None
         self._is_first = True  # no batch of this attempt is committed yet
-        self._batches: deque[_Batch] = deque()  # complete ones, those of the window and the newest
+        self._batches: deque[_Batch] = deque()  # complete: those in the window, and the newest one
         self._first_ms: float | None = None  # when the first batch began
-        self._stopped_ms: float | None = None  # between attempts, and after the last one
+        self._stopped_ms: float | None = None  # set between attempts, and after the last one
         self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES)
         self._backlog: int | None = None
         self._is_all_known = False
@@ -165,11 +168,13 @@ class JobStatistics:
     # --- told by the thread that runs batches ----------------------------------------------------
 
     def set_credits(self, records: int) -> None:
+        """Set how many records each source may give to the next batch."""
         with self._lock:
             self._credits = records
 
     def note_backlog(self, waiting: Iterable[int | None]) -> None:
-        """What each source has that was not handed out; None where nobody knows."""
+        """Note how many records each source has that were not handed out; None where the source cannot
+        tell."""
         told = list(waiting)
         known = [count for count in told if count is not None]
         with self._lock:
@@ -178,6 +183,7 @@ class JobStatistics:
             self._beyond_credits = any(count > self._credits for count in known)
 
     def batch_begins(self) -> None:
+        """Note that a batch begins now, which ends the stretch of the one before it."""
         with self._lock:
             now_ms = self._clock_ms()
             self._stopped_ms = None
@@ -192,8 +198,8 @@ class JobStatistics:
         watermarks: dict[int, int | None],
         state_bytes: dict[int, int],
     ) -> int:
-        """Take in what a batch did, where the clocks of tasks are after it, and how much state tasks have.
-        Returns how many records it has read."""
+        """Add what a batch did: its work, the watermarks of tasks after it, and the size of their state in
+        bytes, both by task. Return how many records it has read."""
         with self._lock:
             now_ms = self._clock_ms()
             batch = self._running or _Batch(now_ms)
@@ -209,7 +215,7 @@ class JobStatistics:
             ]
             batch.read, batch.most_read = sum(read), max(read, default=0)
             is_full = batch.most_read >= _ALMOST_FULL * self._credits > 0
-            if is_full and not self._is_all_known:  # there is probably more
+            if is_full and not self._is_all_known:  # then there is probably more
                 batch.waiting = self._beyond_credits = True
             for number, own in self._of.items():
                 own.watermark = watermarks.get(number)
@@ -234,7 +240,7 @@ class JobStatistics:
         batch.records[number] = (records_in + work.records_in, records_out + work.records_out)
         batch.memory_share = max(batch.memory_share, work.memory_share)
         for sink, subtask, records, size in work.to_sinks:
-            if sink in self._of:  # a vertex of its own
+            if sink in self._of:  # the sink is a vertex of its own
                 self._take(WorkCounts(sink, subtask, records_in=records, bytes_in=size), batch)
 
     def _take_keys(self, works: list[WorkCounts], now_ms: float) -> None:
@@ -251,7 +257,8 @@ class JobStatistics:
             own.keys.add(keys[number], now_ms)
 
     def batch_is_committed(self) -> DoneBatch | None:
-        """None if that is known already."""
+        """Note that the newest complete batch is committed. Return what is to be learnt from it; None if it
+        was noted before."""
         with self._lock:
             batch, self._uncommitted = self._uncommitted, None
             if batch is None:
@@ -264,7 +271,7 @@ class JobStatistics:
             )
 
     def attempt_ends(self) -> bool:
-        """True if a batch was under way, which is lost."""
+        """Note that an attempt is over. Return whether a batch was running, which is lost now."""
         with self._lock:
             was_running = self._running is not None
             self._running = self._uncommitted = None
@@ -273,7 +280,7 @@ class JobStatistics:
             return was_running
 
     def _settle(self, now_ms: float) -> None:
-        """The stretch of the newest batch is over: add it to the totals."""
+        """Add the stretch of the newest batch, which is over, to the totals."""
         if self._batches:
             batch = self._batches[-1]
             for number, own in self._of.items():
@@ -284,15 +291,15 @@ class JobStatistics:
                     own.idle_ms += rest_ms
 
     def _rest_ms(self, batch: _Batch, number: int, stretch_ms: float) -> float:
-        """How long the subtasks of a vertex, all together, had nothing to do."""
+        """Return for how long the subtasks of a vertex had nothing to do, all together."""
         busy_ns = batch.busy_ns.get(number, [])
         return max(0.0, stretch_ms * len(self._of[number].counts) - sum(busy_ns) / 1e6)
 
     # --- at rest ---------------------------------------------------------------------------------
 
     def totals(self) -> Totals:
-        """Plain containers, for `restore`. By the number of the vertex, which is the same in every run of a
-        job."""
+        """Return the totals as plain containers, for `restore`. The number of a vertex is the same in every
+        run of a job."""
         with self._lock:
             return {
                 number: (
@@ -304,7 +311,7 @@ class JobStatistics:
             }
 
     def restore(self, totals: Totals) -> None:
-        """Go back to where the totals were; what is not in there begins at 0."""
+        """Set the totals back to earlier ones. What they do not contain begins at 0."""
         with self._lock:
             for number, own in self._of.items():
                 numbers_of_subtasks, idle_ms, backpressured_ms = totals.get(number, ([], 0.0, 0.0))
@@ -317,6 +324,7 @@ class JobStatistics:
     # --- asked by anybody ------------------------------------------------------------------------
 
     def view(self) -> View:
+        """Return the job as it is now, or as it was when the attempt ended. Any thread may ask."""
         with self._lock:
             now_ms = self._clock_ms() if self._stopped_ms is None else self._stopped_ms
             end_ms = now_ms if self._running is None else self._running.began_ms
@@ -337,7 +345,7 @@ class JobStatistics:
     def _view(self, number: int, window: _Window, now_ms: float) -> VertexView:
         own = self._of[number]
         idle_ms, backpressured_ms = own.idle_ms, own.backpressured_ms
-        if self._batches and self._running is None:  # its stretch is not settled yet
+        if self._batches and self._running is None:  # the newest stretch is not settled yet
             newest = self._batches[-1]
             rest_ms = self._rest_ms(newest, number, now_ms - newest.began_ms)
             if newest.waiting:
@@ -370,7 +378,7 @@ class JobStatistics:
 
 @dataclass
 class _Window:
-    """About the last ten seconds: the batches that ended in it, from where the first of them began."""
+    """About the last ten seconds: the batches that ended in them, from where the first of those began."""
 
     batches: list[_Batch]
     begin_ms: float
@@ -397,7 +405,7 @@ class _Window:
             next_ms = batch.began_ms
 
     def ratios(self, number: int, subtasks: Iterable[int]) -> Ratios | None:
-        """Of these subtasks of a vertex; None before there is anything to tell."""
+        """Return the ratios of some subtasks of a vertex together; None before there is anything to tell."""
         places = list(subtasks)
         whole_ms = (self.end_ms - self.begin_ms) * len(places)
         if whole_ms <= 0:

@@ -1,7 +1,8 @@
-"""What a column function gets (events: records and timers in order) and gives (timers, results)."""
+"""What a function on columns gets (events: records and timers in order) and gives (timers and results)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -13,6 +14,7 @@ from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.core.bundle import PHASE_EVENT_TIMER, Bundle
 from millpond.core.columns import Numbers
 from millpond.core.record_columns import (
+    Values,
     as_list,
     cut,
     is_columns,
@@ -28,7 +30,7 @@ _NONE = numpy.empty(0, numpy.int64)
 
 
 class Records:
-    """Records in order, as arrays; `rows` are those of their keys."""
+    """Records in order, as arrays. `rows` are the rows of their keys in the ColumnTable."""
 
     def __init__(
         self,
@@ -48,7 +50,7 @@ class Records:
 
     @staticmethod
     def of(bundle: Bundle, columns: pyarrow.RecordBatch, rows: Numbers) -> Records:
-        """The records of a bundle; `columns` are their values."""
+        """Return the records of a bundle. `columns` are their values, and `rows` those of their keys."""
         count = len(bundle)
         times = bundle.timestamps
         if times is None:
@@ -67,16 +69,18 @@ class Records:
 
     @staticmethod
     def none() -> Records:
+        """Return no records."""
         return Records(pyarrow.record_batch({}), _NONE, _NONE, _NONE, _NONE, _NONE)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def count_until(self, clock: int) -> int:
+        """Return how many records have a place with a clock up to `clock`."""
         return int(numpy.searchsorted(self.clocks, clock, side="right"))
 
     def piece(self, start: int, end: int) -> Records:
-        """Records start .. end - 1."""
+        """Return the records from `start` to `end - 1`."""
         if start == 0 and end == len(self):
             return self
         return Records(
@@ -90,8 +94,8 @@ class Records:
 
 
 class Events(KeyedColumns):
-    """Records with the timers (`times`, `rows`) that fire between them: one for t fires when the clock is
-    at t, or `earliest` if that is later, after the records that came to be before that."""
+    """Records, and the timers (`times`, `rows`) that fire between them. A timer for t fires when the clock is
+    at t, or at `earliest` if that is later, after the records with earlier clocks."""
 
     def __init__(
         self, records: Records, times: Numbers, rows: Numbers, earliest: int, table: ColumnTable
@@ -134,8 +138,8 @@ class Events(KeyedColumns):
     def keys(self, where: NDArray[Any]) -> list[Any]:
         return self._table.keys_of(self.rows[where])
 
-    def bundle(self, positions: Numbers, values: Any) -> Bundle:
-        """`values` in the places of the events at `positions`."""
+    def bundle(self, positions: Numbers, values: Values) -> Bundle:
+        """Return `values`, each in the place of the event at the same index of `positions`."""
         return Bundle(
             values,
             self.times[positions],
@@ -146,7 +150,7 @@ class Events(KeyedColumns):
 
 
 class EventContext(KeyedColumnFunction.Context):
-    """Collects what one call of the function wants."""
+    """Collects the timers and results of one call of the function."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -165,15 +169,15 @@ class EventContext(KeyedColumnFunction.Context):
         positions = self._positions(where)
         given = numpy.asarray(times)
         if given.size and given.dtype.kind != "i":
-            raise TypeError(f"timers need times in integer milliseconds, not {given.dtype}")
+            raise TypeError(f"times of timers must be integers (milliseconds), not {given.dtype}")
         if given.ndim and len(given) != len(positions):
-            raise ValueError(f"{len(given)} times for {len(positions)} events")
+            raise ValueError(f"got {len(given)} times for {len(positions)} events")
         self._calls += 1
         every = numpy.broadcast_to(given.astype(numpy.int64), (len(positions),))
         return positions, every, self._calls
 
     def collect(
-        self, where: NDArray[Any], values: Any, output_tag: OutputTag | None = None
+        self, where: NDArray[Any], values: Values, output_tag: OutputTag | None = None
     ) -> None:
         positions = self._positions(where)
         if isinstance(values, pyarrow.Table):
@@ -193,15 +197,15 @@ class EventContext(KeyedColumnFunction.Context):
         mask = numpy.asarray(where)
         if mask.dtype == bool:
             if len(mask) != len(self._events):
-                raise ValueError(f"a mask of {len(mask)} for {len(self._events)} events")
+                raise ValueError(f"got a mask of {len(mask)} for {len(self._events)} events")
             return numpy.flatnonzero(mask)
         return mask.astype(numpy.int64)
 
     # --- what came of it -------------------------------------------------------------------------
 
     def first_wrong(self) -> int:
-        """The position of the first event that should not have been next: a timer that was registered is
-        due before it, or it is a timer that was deleted. The number of events if all is well."""
+        """Return the position of the first event that should not have come next: a timer that was registered
+        is due before it, or it is a timer that was deleted. Return the number of events if there is none."""
         first = len(self._events)
         for positions, times, _ in self._registered:
             if len(times):
@@ -213,7 +217,7 @@ class EventContext(KeyedColumnFunction.Context):
     def _first_too_early(self, positions: Numbers, times: Numbers) -> int:
         events = self._events
         clocks = numpy.minimum(events.watermarks[positions], MAX_TIMESTAMP - 1)
-        # What a record sets for the past fires when the clock moves; what a timer sets, at once.
+        # A timer for the past fires when the clock moves if a record has set it, and at once if a timer has.
         earliest = numpy.maximum(times, clocks + ~events.fired[positions])
         if int(earliest.min()) > int(events.watermarks[-1]):
             return len(events)
@@ -239,7 +243,7 @@ class EventContext(KeyedColumnFunction.Context):
         return min((at for at, position in found if at > position), default=len(events))
 
     def registered(self) -> tuple[Numbers, Numbers]:
-        """(times, rows) of the timers that came, in the order of the events that registered them."""
+        """Return (times, rows) of the registered timers, in the order of the events that registered them."""
         if not self._registered:
             return _NONE, _NONE
         positions = numpy.concatenate([positions for positions, _, _ in self._registered])
@@ -250,7 +254,7 @@ class EventContext(KeyedColumnFunction.Context):
         return times, self._events.rows[positions]
 
     def deleted(self) -> set[tuple[int, int]]:
-        """(time, row) of the timers that are gone after this call: deleted, and not registered since."""
+        """Return (time, row) of the timers that were deleted and not registered again after that."""
         if not self._deleted:
             return set()
         everything = chain(
@@ -262,7 +266,10 @@ class EventContext(KeyedColumnFunction.Context):
         gone = {(time_ms, row): is_gone for _, _, is_gone, time_ms, row in sorted(everything)}
         return {timer for timer, is_gone in gone.items() if is_gone}
 
-    def _each(self, calls: list[tuple[Numbers, Numbers, int]]) -> Any:
+    def _each(
+        self, calls: list[tuple[Numbers, Numbers, int]]
+    ) -> Iterator[tuple[int, int, int, int]]:
+        """Yield (time, row, position of the event, number of the call) of each timer."""
         for positions, times, call in calls:
             rows = self._events.rows[positions].tolist()
             for time_ms, row, position in zip(
@@ -271,7 +278,7 @@ class EventContext(KeyedColumnFunction.Context):
                 yield time_ms, row, position, call
 
     def outputs(self) -> dict[str | None, Bundle]:
-        """Output tag -> results, in the order of their events."""
+        """Return the results by output tag (None: the main output), in the order of their events."""
         return {tag: self._bundle(parts) for tag, parts in self._results.items()}
 
     def _bundle(self, parts: list[tuple[Numbers, Any]]) -> Bundle:

@@ -1,9 +1,9 @@
-"""A task whose function takes columns: `Task`'s counterpart, driven in the same way.
+"""The counterpart of `Task` for functions on columns. It is called in the same way.
 
 The function gets all events of a stretch of event time at once: records, and the timers that fire between
-them. A timer that it registers may be due within the stretch, between records it has seen already; then the
-call is taken back and done again with a stretch that ends just before. So the function sees exactly what it
-would see event by event, and is called rarely if its timers are far ahead.
+them. A timer that it registers may be due within the stretch, between records that it has already seen. Then
+the call is undone, and repeated with a stretch that ends just before the timer. So the function sees exactly
+what it would see event by event, and is called rarely if its timers are far ahead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _NONE = numpy.empty(0, numpy.int64)
 
 
 class ColumnTask:
-    """Bound to one key group at a time: `bind`, then `run` and the clocks, then `finish`."""
+    """An opened chain, bound to one key group at a time. For each key group, call `bind`, then `run` and the
+    methods that advance the clocks, then `finish`, which sends the results down the chain."""
 
     def __init__(self, chain: OperatorChain) -> None:
         self.chain = chain
@@ -38,6 +39,7 @@ class ColumnTask:
         self._timers_go_on = False  # the last event was a timer, and more may fire at the same time
 
     def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
+        """Turn to a key group, with the clocks at the given times."""
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
         self._clock.bind(state)
@@ -45,12 +47,13 @@ class ColumnTask:
         self._timers_go_on = False
 
     def reset(self) -> None:
-        """After a failure: nothing of what was collected may come out later."""
+        """Forget what was collected, so that it does not come out later. Called after a failure."""
         self._outputs.clear()
         self.chain.router.reset()
         self.chain.metrics.take()
 
     def run(self, bundle: Bundle, end_clock: int) -> None:
+        """Process records, and the timers that are due between them, at most up to `end_clock`."""
         clock = self._clock
         bundle = bundle.within(min(clock.watermark, end_clock), end_clock)
         try:
@@ -58,14 +61,14 @@ class ColumnTask:
                 bundle.values if is_columns(bundle.values) else bundle.open_values()
             )
         except Exception as problem:
-            raise self._root.failed(problem, "making columns of records", None) from None
+            raise self._root.failed(problem, "converting records to columns", None) from None
         records = Records.of(bundle, columns, self._table.rows_of(thaw_all(bundle.keys or [])))
         last = int(records.clocks[-1])
         while len(records):
             records = self._run_stretch(records, last)
 
     def advance_watermark(self, watermark: int) -> None:
-        """Fire all timers up to `watermark`, then stand there."""
+        """Fire all timers up to `watermark`, and leave the clock there."""
         clock, timers = self._clock, self._table.timers
         while self._earliest() <= watermark and timers.next_ms() <= watermark:
             self._run_stretch(Records.none(), watermark)
@@ -73,6 +76,7 @@ class ColumnTask:
         self._timers_go_on = False
 
     def advance_processing_time(self, processing_time_ms: int, after_records: bool = False) -> None:
+        """Set the processing time. Functions on columns have no processing-time timers."""
         self._clock.processing_time_ms = processing_time_ms
 
     def finish(self) -> None:
@@ -84,8 +88,7 @@ class ColumnTask:
     # --- one call --------------------------------------------------------------------------------
 
     def _run_stretch(self, records: Records, last: int) -> Records:
-        """Call the function with what happens next, up to the clock `last` at most. Returns the records
-        that are left."""
+        """Call the function with the next events, at most up to clock `last`. Return the records left."""
         table, metrics = self._table, self.chain.metrics
         earliest = self._earliest()
         first = max(table.timers.next_ms(), earliest)
@@ -122,8 +125,8 @@ class ColumnTask:
         return records.piece(record_count, len(records))
 
     def _earliest(self) -> int:
-        """When a timer that was set for the past fires: as soon as the clock moves at all. While timers
-        fire, and no record has come since, it is moving."""
+        """Return when a timer for the past fires: as soon as the clock moves. While timers fire, and no
+        record has come since, the clock is moving."""
         return self._clock.watermark + (not self._timers_go_on)
 
     def _accept(self, events: Events, context: EventContext) -> None:
@@ -141,10 +144,10 @@ class ColumnTask:
 
 
 class _Stretch:
-    """How long stretches may be: as long as the last one that was not too long, now and then longer."""
+    """Decides how long stretches may be: as long as the last one that worked, and sometimes longer."""
 
     def __init__(self) -> None:
-        self._length: int | None = None  # None: without limit
+        self._length: int | None = None  # in ms; None if there is no limit
         self._limited = 0
 
     def end(self, first: int, last: int) -> int:

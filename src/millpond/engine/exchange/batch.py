@@ -1,4 +1,4 @@
-"""A batch as its workers see it: which splits to read from where, and what time it is."""
+"""A batch as workers see it: which splits to read from where, and what time it is."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from millpond.engine.exchange.controls import Start
 
 @dataclass
 class SplitPlan:
-    """One split of one source in one batch. `reads` may be empty; `saved` is what its watermark
-    operators remember from the batch before."""
+    """One split of one source in one batch. `reads` may be empty. `saved` is what its watermark operators
+    remember from the previous batch, by operator id."""
 
     source: int
     split: int
@@ -24,7 +24,7 @@ class SplitPlan:
 
 @dataclass
 class LanePlan:
-    """The part of a batch that one head pass works on."""
+    """The share of a batch that one source pass reads."""
 
     epoch: int
     lane: int
@@ -33,11 +33,11 @@ class LanePlan:
     starts: dict[int, Start]
     last_batch: bool
     savepoint: str | None = None  # the folder for the parts of a savepoint
-    event_time: int | None = (
-        None  # all splits are at this time now: the job ends, and may go on later
-    )
+    event_time: int | None = None
+    """If set, the job ends and may be continued later, and all splits advance to this time."""
 
     def encode(self) -> bytes:
+        """Return the plan as a blob."""
         starts = {task: tuple(start) for task, start in self.starts.items()}
         splits = [(s.source, s.split, s.reads, s.ended, s.saved) for s in self.splits]
         return codec.encode(
@@ -56,6 +56,7 @@ class LanePlan:
 
     @staticmethod
     def decode(blob: bytes, where: str) -> LanePlan:
+        """Return the plan in a blob. Raises CorruptDataError, which names `where`, if it is damaged."""
         epoch, lane, time_ms, splits, starts, last, savepoint, event_time = codec.decode(
             BlobKind.LANE_PLAN, blob, where
         )

@@ -1,4 +1,4 @@
-"""Controls: what every label of a task is told about a batch.
+"""Controls, which tell every label of a task about a batch.
 
 Payload of the blob (see core/codec.py for the envelope), a tuple:
 
@@ -28,10 +28,11 @@ class SplitEnd(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A task's event-time clock at the start of a batch: the output of the valve of each of its
-    inputs, the (watermark, active) of each split of each origin, and the clock itself.
-    `unions`: the union lists of all subtasks, for one that starts anew (E31): subtask -> its lists as
-    bytes, or the path of a file that has them."""
+    """A task's event-time clock at the start of a batch: the output of the valve of each of its inputs, the
+    (watermark, active) of each split of each origin, and the clock itself.
+
+    `unions` has the union lists of all subtasks, for a subtask that starts anew (E31): either its lists as
+    bytes by subtask, or the path of a file with them."""
 
     inputs: list[int]
     origins: dict[int, list[tuple[int, bool]]]
@@ -40,8 +41,8 @@ class Start(NamedTuple):
 
 
 class Control(NamedTuple):
-    """Time for one label: the batch's processing time, where its task's clock starts (None if
-    another control of the batch says so), and how far splits have come at the batch's end."""
+    """What a label is told about a batch: the processing time, where the clock of its task starts (None if
+    another control of the batch says it), and how far splits have come at the end of the batch."""
 
     processing_time_ms: int
     start: Start | None
@@ -52,6 +53,7 @@ class Control(NamedTuple):
 
 
 def encode_control(control: Control) -> bytes:
+    """Return a control as a blob."""
     start = None if control.start is None else tuple(control.start)
     ends = [tuple(end) for end in control.ends]
     return codec.encode(
@@ -68,6 +70,7 @@ def encode_control(control: Control) -> bytes:
 
 
 def decode_control(blob: bytes) -> Control:
+    """Return the control in a blob. Raises CorruptDataError if it is damaged."""
     processing_time_ms, start, ends, last_batch, savepoint, epoch = codec.decode(
         BlobKind.CONTROL, blob
     )
@@ -82,7 +85,7 @@ def decode_control(blob: bytes) -> Control:
 
 
 def join_controls(controls: Iterable[Control]) -> Control:
-    """One control from all that reached a label."""
+    """Return all controls that have reached a label joined into one. One of them must have a start."""
     known = list(controls)
     start = next(control.start for control in known if control.start is not None)
     ends = sorted(end for control in known for end in control.ends)

@@ -1,4 +1,4 @@
-"""Keys that are fields of columns: found, and hashed, for a whole column at once."""
+"""Finds and hashes keys that are fields of columns, for a whole column at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millpond.errors import ProgramError
 
 
 def keys_in(columns: Values, selector: FieldKeySelector) -> list[Any]:
-    """The key of each record."""
+    """Return the key of each record: the value of the field, or a tuple if the key has several fields."""
     if not is_columns(columns):
         return list(map(selector.get_key, thaw_all(columns)))
     lists = [_column(columns, name).to_pylist() for name in selector.names]
@@ -28,10 +28,11 @@ def keys_in(columns: Values, selector: FieldKeySelector) -> list[Any]:
 def key_groups_in(
     columns: pyarrow.RecordBatch, selector: FieldKeySelector, max_parallelism: int
 ) -> Numbers | None:
-    """The key group of each record; None if a field is neither string nor integer, or misses values."""
+    """Return the key group of each record, or None if a field is neither a string nor a signed integer, or
+    has missing values."""
     hashes = [_hashes(_column(columns, name)) for name in selector.names]
     combined = hashes[0]
-    if len(hashes) > 1:  # as the hash of a tuple is made from those of its items
+    if len(hashes) > 1:  # in the same way as `stable_hash` combines the items of a tuple
         combined = numpy.ones(len(columns), numpy.uint32)
         for own in hashes:
             if own is None:

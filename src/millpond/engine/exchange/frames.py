@@ -1,18 +1,18 @@
-"""Frames: records on their way between passes. A row holds a frame, a control or a report.
+"""Frames, which carry records from one task to another. A row holds a frame, a control or a report.
 
-    row = (level, label, blob)    level: the pass it is for; label: what Spark groups by
+    row = (level, label, blob)    level: the pass that the row is for; label: what Spark groups by
 
 Payload of a frame (see core/codec.py for the envelope):
     (exchange or sink, source task, producer, number, values, timestamps, keys, clocks, phases,
      sequences)
 
-    `values` is a list, or (schema, batch) in Arrow's IPC format; `keys` is a list, a number if keys are this
-    field of the values (-1: the values themselves), None if the reader finds them; `timestamps` is None, a
-    list, or a column; the last three are columns (core/columns.py), clocks and phases one number if all are
-    equal.
+    `values` is a list, or (schema, batch) in Arrow's IPC format. `keys` is a list; or the number of the field
+    of the values that holds the key (-1 if the values themselves are the keys); or None if there are no keys
+    or the reader finds them. `timestamps` is None, a list or a column. The last three are columns
+    (core/columns.py); clocks and phases are a single number if they are the same for all records.
 
-The frames of one producer are sorted by place (core/bundle.py). Those of all producers are merged by place,
-so the order at the next task does not depend on how the work was spread or cut.
+The frames of one producer are sorted by place (core/bundle.py). The next task merges the frames of all
+producers by place, so the order does not depend on how the work was distributed or cut into batches.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ Row = tuple[int, int, bytes]
 
 
 class Producer(NamedTuple):
-    """Who made a frame: a split of a watermark origin, or (origin -1) a label of a task. The frames of one
-    producer are numbered, and their records in order."""
+    """The origin of a frame: a split of a watermark origin or, if `origin` is -1, a label of a task. The
+    frames of one producer are numbered, and their records are in order."""
 
     origin: int
     number: int
 
 
 class Frame(NamedTuple):
+    """Records of one producer for one label. `number` counts the frames of that producer for that label."""
+
     target: int  # exchange id, or sink id in rows of SINK_LEVEL
     source_task: int
     producer: Producer
@@ -57,6 +59,7 @@ class Frame(NamedTuple):
 
 
 def encode_frame(frame: Frame) -> bytes:
+    """Return a frame as a blob. Values and keys must be at rest."""
     bundle = frame.bundle
     return codec.encode(
         BlobKind.FRAME,
@@ -75,13 +78,13 @@ def encode_frame(frame: Frame) -> bytes:
     )
 
 
-def _encode_values(values: Values) -> Any:
+def _encode_values(values: Values) -> object:
     if not is_columns(values):
         return values
     return values.schema.serialize().to_pybytes(), values.serialize().to_pybytes()
 
 
-def _decode_values(encoded: Any) -> Values:
+def _decode_values(encoded: list[Any] | tuple[bytes, bytes]) -> Values:
     if isinstance(encoded, list):
         return encoded
     schema, batch = map(pyarrow.py_buffer, encoded)
@@ -89,7 +92,8 @@ def _decode_values(encoded: Any) -> Values:
 
 
 def _encode_keys(keys: list[Any] | None, values: Values) -> list[Any] | int | None:
-    """Keys are mostly a field of their records, the very object; then its number will do."""
+    """Return the number of a field instead of the keys, if they are the very objects in that field of their
+    records. Mostly they are."""
     if not keys or not isinstance(values, list):
         return keys
     if all(map(operator.is_, keys, values)):
@@ -111,15 +115,16 @@ def _decode_keys(encoded: list[Any] | int | None, values: Values) -> list[Any] |
     return list(map(operator.itemgetter(encoded), values))
 
 
-def _encode_numbers(numbers: Any) -> Any:
+def _encode_numbers(numbers: list[int | None] | Numbers | int | None) -> object:
     return IntColumn(numbers).encode() if isinstance(numbers, numpy.ndarray) else numbers
 
 
-def _decode_numbers(encoded: Any) -> Any:
+def _decode_numbers(encoded: object) -> Any:
     return numbers_of(decode_column(encoded)) if isinstance(encoded, tuple) else encoded
 
 
 def decode_frame(blob: bytes) -> Frame:
+    """Return the frame in a blob. Raises CorruptDataError if it is damaged."""
     target, source_task, producer, number, values, timestamps, keys, clocks, phases, sequences = (
         codec.decode(BlobKind.FRAME, blob)
     )
@@ -136,7 +141,7 @@ def decode_frame(blob: bytes) -> Frame:
 
 
 def rows_of_level(rows: Iterable[Row], level: int) -> tuple[list[Row], dict[int, list[bytes]]]:
-    """(rows that are for other levels, label -> blobs for this one)."""
+    """Return the rows that are for other levels, and the blobs for this level by label."""
     passed: list[Row] = []
     groups: dict[int, list[bytes]] = {}
     for row in rows:
@@ -150,9 +155,10 @@ def rows_of_level(rows: Iterable[Row], level: int) -> tuple[list[Row], dict[int,
 def merge(
     frames: Iterable[Frame], input_of: Callable[[Frame], int], later_input_first: bool = False
 ) -> Bundle | None:
-    """All records of the frames of one label, in the order of their places; None if there are none.
-    `input_of` says which input the records of a frame belong to. `later_input_first`: at the same instant
-    records of input 1 come before those of input 0."""
+    """Return all records of the frames of one label in the order of their places; None if there are none.
+
+    `input_of` says which input the records of a frame belong to. With `later_input_first`, records of input 1
+    come before those of input 0 at the same instant."""
     ordered = sorted(frames, key=lambda f: (f.target, f.source_task, f.producer, f.number))
     ordered = [frame for frame in ordered if len(frame.bundle)]
     if not ordered:
@@ -167,7 +173,7 @@ def merge(
 
 
 def _put_first(bundle: Bundle) -> None:
-    """Give records of input 1 places before those of all others at their instant, in the same order."""
+    """Give records of input 1 places before all other records of their instant, in the same order."""
     count = len(bundle)
     is_first = numpy.broadcast_to(numpy.asarray(bundle.inputs, numpy.int64), (count,)) == 1
     phases = numpy.broadcast_to(numpy.asarray(bundle.phases, numpy.int64), (count,))
@@ -177,6 +183,6 @@ def _put_first(bundle: Bundle) -> None:
 
 
 def _order(bundle: Bundle) -> Numbers:
-    """Sorts by place; where places are equal, producers keep their order."""
+    """Return the positions of records in the order of places. Producers break ties, in their order."""
     columns: list[int | Numbers] = [bundle.sequences, bundle.phases, bundle.clocks]
     return numpy.lexsort([column for column in columns if not isinstance(column, int)])

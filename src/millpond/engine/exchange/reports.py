@@ -1,7 +1,7 @@
-"""Reports: what a pass over a split, a label, or a sink's records tells the driver.
+"""Reports, in which a pass over a split, a label or a sink's records tells the driver what has happened.
 
-Payload of the blob (see core/codec.py for the envelope): a tuple of the fields of `Report`, in order; named
-tuples in it are plain tuples.
+The payload of the blob (see core/codec.py for the envelope) is a tuple of the fields of `Report`, in order.
+Named tuples become plain tuples.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from typing import Any, NamedTuple
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.core.labels import make_label
 from millpond.engine.exchange.controls import SplitEnd
 from millpond.engine.exchange.frames import SINK_LEVEL, Row
 from millpond.engine.metric_group import MetricChanges
 from millpond.plan.settings import StoredTypes
 from millpond.savepoint.parts import Part
 
+DRIVER_LABEL = make_label(0, 0)
 Split = tuple[int, int]
 """(source, number of the split)"""
 Generators = dict[int, Any]
-"""operator -> what its watermark generator remembers between two batches"""
+"""operator -> what its watermark generator remembers from one batch to the next"""
 
 
 class WorkCounts(NamedTuple):
-    """The work of one pass. `task` is the id of the task, or of the sink. `busy_ns` may include earlier
-    passes of the same subtask that had nothing else to report."""
+    """The work of one pass. `task` is the id of the task or sink. `busy_ns` may include earlier passes of the
+    same subtask that had nothing else to report."""
 
     task: int
     subtask: int
@@ -35,7 +37,7 @@ class WorkCounts(NamedTuple):
     bytes_out: int = 0
     busy_ns: int = 0
     keyed: tuple[int, int] | None = None
-    """(key group, how many records had a key in it)"""
+    """(key group, number of records that came by key)"""
     hottest: tuple[tuple[str, int], ...] = ()
     """(key as text, estimated number of records)"""
     to_sinks: tuple[tuple[int, int, int, int], ...] = ()
@@ -62,29 +64,29 @@ class UnionLists(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """What one subtask of a two-phase sink has prepared. `message` is for the sink's `commit`."""
+    """What a subtask of a sink has prepared. `message` is for `commit`; None if it is not two-phase."""
 
     sink: int
     subtask: int
-    message: Any
+    message: object
 
 
 @dataclass(slots=True)
 class Report:
-    """Fields that are empty have nothing to say."""
+    """What a pass tells the driver. Empty fields say nothing; a report is false if all fields are empty."""
 
     ends: list[SplitEnd] = field(default_factory=list)
     """How far the splits that were read have come."""
     generators: dict[Split, Generators] = field(default_factory=dict)
     wakeup_ms: int | None = None
-    """When the pass wants to run again although no record may come."""
+    """When the pass wants to run again even if no record comes."""
     metrics: MetricChanges = field(default_factory=dict)
     log_size: LogSize | None = None
     unions: UnionLists | None = None
     part: Part | None = None
-    """What was written of a savepoint."""
+    """The part of a savepoint that was written."""
     types: StoredTypes = field(default_factory=dict)
-    """The states that functions have declared, told once per task."""
+    """The states that functions have declared. Each host reports them once per task."""
     prepared: Prepared | None = None
     work: WorkCounts | None = None
 
@@ -98,10 +100,11 @@ class Report:
         )
 
     def to_row(self, label: int) -> Row:
-        """As a row that reaches the driver."""
+        """Return the report as a row that reaches the driver."""
         return SINK_LEVEL, label, self.encode()
 
     def encode(self) -> bytes:
+        """Return the report as a blob."""
         return codec.encode(
             BlobKind.REPORT,
             (
@@ -120,6 +123,7 @@ class Report:
 
     @staticmethod
     def decode(blob: bytes) -> Report:
+        """Return the report in a blob. Raises CorruptDataError if it is damaged."""
         ends, generators, wakeup_ms, metrics, log_size, unions, part, types, prepared, work = (
             codec.decode(BlobKind.REPORT, blob)
         )

@@ -1,4 +1,4 @@
-"""Takes records out of a task: to the labels of the next tasks, and to sinks."""
+"""Sends records out of a task, to the labels of the next tasks and to sinks."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from millpond.plan.physical import ExchangePlan, JobPlan, SinkPlan, TaskPlan
 
 _KEY_CACHE_LIMIT = 1_000_000
 _PENDING_FRAMES = 32  # records are held back until they fill this many frames
-# values -> (keys or None, the label of each value; None: every label)
 Choose = Callable[[Values], tuple["list[Any] | None", "int | Numbers | None"]]
+"""values -> (keys or None; the number of the label of each value, or one for all, or None for every label)"""
+KeyFunction = KeySelector | Callable[[Any], Any]
+PartitionFunction = Partitioner | Callable[[Any, int], int]
 
 
 class Router:
-    """Collects one pass's output of one task and packs it into rows."""
+    """Collects what a task sends out during one pass, and packs it into rows."""
 
     def __init__(self, plan: JobPlan, task: TaskPlan, frame_records: int) -> None:
         self._plan = plan
@@ -43,18 +45,18 @@ class Router:
         self._forget_counts()
 
     def _forget_counts(self) -> None:
-        """What has left since `begin`: a record once for each way out, bytes once for each label."""
+        """Reset the counts since `begin`. Records are counted once per outlet, bytes once per label."""
         self.records_out = 0
         self.bytes_out = 0
         self.to_sinks: dict[tuple[int, int], tuple[int, int]] = {}
 
     def begin(self, producer: Producer, subtask: int) -> None:
-        """Turn to a split or label. Everything before it has been taken."""
+        """Turn to a split or label. All rows of the one before it must have been taken."""
         self.producer = producer
         self.subtask = subtask
         self._sequence = 0
-        # Counts on from a number that depends on the run, so that small runs spread, too; and is
-        # the same again when a batch is replayed.
+        # Starts from a number that depends on the producer, so that small inputs are spread as well, and that
+        # is the same when a batch is run again.
         self._spread = producer.number
         self._forget_counts()
 
@@ -66,7 +68,7 @@ class Router:
         self._forget_counts()
 
     def take_rows(self) -> list[Row]:
-        """Everything packed since the last call."""
+        """Pack what is pending, and return all rows since the last call."""
         for outlet in self._outlets:
             outlet.flush()
             outlet.reset()
@@ -75,15 +77,16 @@ class Router:
 
     @property
     def has_packed(self) -> bool:
+        """True if there are rows for `packed` to return."""
         return bool(self._rows)
 
     def packed(self) -> Iterator[Row]:
-        """Rows that are ready already, so that a long pass need not hold them all."""
+        """Yield the rows that are ready already, so that a long pass need not hold all of them."""
         rows, self._rows = self._rows, []
         yield from rows
 
     def exchange_sender(self, exchange: ExchangePlan) -> Callable[[Bundle], None]:
-        """The function that sends records through an exchange."""
+        """Return the function that sends records through an exchange."""
         target = self._plan.tasks[exchange.target_task]
         labels = [make_label(target.ordinal, number) for number in range(target.labels)]
         where = self._plan.operators[exchange.source_operator].name
@@ -95,6 +98,7 @@ class Router:
         return self._outlet(target.level, exchange.id, labels, choose).send
 
     def sink_sender(self, sink: SinkPlan, exchange: Exchange) -> Callable[[Bundle], None]:
+        """Return the function that sends records to a sink."""
         labels = [make_label(0, number) for number in range(sink.parallelism)]
         choose = self._chooser(
             exchange.kind, exchange.key_selector, exchange.partitioner, len(labels), sink.name
@@ -109,7 +113,12 @@ class Router:
         return outlet
 
     def _chooser(
-        self, kind: ExchangeKind, key_selector: Any, partitioner: Any, count: int, where: str
+        self,
+        kind: ExchangeKind,
+        key_selector: KeyFunction,
+        partitioner: PartitionFunction,
+        count: int,
+        where: str,
     ) -> Choose:
         if kind is ExchangeKind.KEY:
             return _key_chooser(key_selector, count)
@@ -133,9 +142,11 @@ class Router:
         return spread
 
     def numbered(self, bundle: Bundle) -> Numbers:
-        """The sequence numbers under which records leave. A head with one way out numbers what
-        leaves it, so that no two records tie later on. With several ways out the number stays that
-        of the source's record: only that is the same wherever batches are cut."""
+        """Return the sequence numbers with which records leave.
+
+        A source task with one outlet numbers what leaves it, so that no two records tie later on. With
+        several outlets, records keep the number of the source's record, because only that does not depend on
+        where batches are cut."""
         if self._task.level > 0 or len(self._outlets) > 1:
             return bundle.sequences
         first = self._sequence + 1
@@ -151,7 +162,7 @@ class Router:
         number: int,
         bundle: Bundle,
     ) -> None:
-        """The same frame for each of these labels."""
+        """Pack a frame, and add it to the rows of each of these labels."""
         blob = encode_frame(Frame(target, self._task.id, producer, number, bundle))
         self._rows.extend((level, label, blob) for label in labels)
         count, size = len(bundle), len(blob)
@@ -165,12 +176,13 @@ class Router:
 
     @property
     def frame_records(self) -> int:
+        """The largest number of records in a frame."""
         return self._frame_records
 
 
 class _Outlet:
-    """One way out of a task. Records wait here, all labels together, and are sorted by label when
-    enough have come: a frame then holds many records, and each step is done for all of them."""
+    """One way out of a task. Records of all labels wait here together, and are sorted by label when there are
+    enough of them. So a frame holds many records, and each step is done for all of them at once."""
 
     def __init__(
         self, router: Router, level: int, target: int, labels: list[int], choose: Choose
@@ -184,7 +196,7 @@ class _Outlet:
         self.reset()
 
     def reset(self) -> None:
-        """Empty, and the next frame of every label is its first."""
+        """Drop what is pending, and number the frames of every label from 0 again."""
         self._pending: list[tuple[Bundle, int | Numbers | None]] = []
         self._count = 0
         self._numbers: dict[tuple[int | None, Producer], int] = {}
@@ -208,13 +220,14 @@ class _Outlet:
         pending, self._pending, self._count = self._pending, [], 0
         bundle = Bundle.joined([bundle for bundle, _ in pending])
         chosen = [labels for _, labels in pending]
-        if chosen[0] is None or isinstance(chosen[0], int):  # it depends on the producer only
+        if chosen[0] is None or isinstance(chosen[0], int):
+            # It is the same for all records of the producer.
             self._add(chosen[0], bundle)
         else:
             self._scatter(bundle, numpy.concatenate(chosen))  # type: ignore[arg-type]
 
     def _scatter(self, bundle: Bundle, labels: Numbers) -> None:
-        """Sort by label, keeping the order within each, and cut."""
+        """Sort records by label, keeping their order within each label, and cut them into frames."""
         ends = numpy.cumsum(numpy.bincount(labels, minlength=len(self._labels))).tolist()
         ordered = bundle.reordered(numpy.argsort(labels, kind="stable"))
         start = 0
@@ -224,7 +237,7 @@ class _Outlet:
                 start = end
 
     def _add(self, label: int | None, bundle: Bundle) -> None:
-        """Frames for a label; None: for every one."""
+        """Add frames for a label, or for every label if it is None."""
         labels = self._labels if label is None else [self._labels[label]]
         limit = self._router.frame_records
         for start in range(0, len(bundle), limit):
@@ -234,7 +247,7 @@ class _Outlet:
             self._router.add_frame(self._level, self._target, labels, self._producer, number, piece)
 
 
-def _key_chooser(selector: Any, max_parallelism: int) -> Choose:
+def _key_chooser(selector: KeyFunction, max_parallelism: int) -> Choose:
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
     groups = _KeyGroups(max_parallelism)
 
@@ -256,7 +269,7 @@ def _key_chooser(selector: Any, max_parallelism: int) -> Choose:
 
 
 def derives_keys(task: TaskPlan, exchange: ExchangePlan) -> bool:
-    """True if a task finds the keys in the records, so that they need not travel."""
+    """Return True if a task finds the keys in the records, so that frames need not carry them."""
     return isinstance(exchange.key_selector, FieldKeySelector) and len(task.inputs) == 1
 
 
@@ -279,13 +292,13 @@ class _KeyGroups(dict[Any, int]):
         super().__init__()
         self._max_parallelism = max_parallelism
 
-    def __missing__(self, key: Any) -> int:
+    def __missing__(self, key: object) -> int:
         key_group = self[key] = key_group_of(key, self._max_parallelism)
         return key_group
 
 
 def _find_bad_key(values: list[Any], get_key: Callable[[Any], Any], max_parallelism: int) -> None:
-    """Raise what is wrong with the first bad record, together with that record."""
+    """Raise a RecordError for the first record whose key is bad, if there is one."""
     for value in values:
         try:
             key = get_key(value)
@@ -294,7 +307,7 @@ def _find_bad_key(values: list[Any], get_key: Callable[[Any], Any], max_parallel
             except TypeError:
                 raise ProgramError(
                     f"key_by returned {key!r}, which is not hashable. Return a tuple instead of a "
-                    "list, a frozen dataclass instead of a mutable one."
+                    "list, or a frozen dataclass instead of a mutable one."
                 ) from None
             key_group_of(key, max_parallelism)
         except Exception as problem:
@@ -304,13 +317,15 @@ def _find_bad_key(values: list[Any], get_key: Callable[[Any], Any], max_parallel
 class RecordError(Exception):
     """A problem with one record of a bundle."""
 
-    def __init__(self, record: Any, problem: BaseException) -> None:
+    def __init__(self, record: object, problem: BaseException) -> None:
         super().__init__(record, problem)
         self.record = record
         self.problem = problem
 
 
-def _custom_chooser(selector: Any, partitioner: Any, count: int, where: str) -> Choose:
+def _custom_chooser(
+    selector: KeyFunction, partitioner: PartitionFunction, count: int, where: str
+) -> Choose:
     get_key = selector.get_key if isinstance(selector, KeySelector) else selector
     partition = partitioner.partition if isinstance(partitioner, Partitioner) else partitioner
 

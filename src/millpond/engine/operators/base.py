@@ -1,7 +1,7 @@
-"""What operators have in common, and what each kind of them can do beyond that.
+"""What operators have in common, and what each kind of operator can do beyond that.
 
-A record goes in, results leave by `emit`; chained operators call each other directly. How an operator wants
-its records decides which task drives it (`tasks.py`):
+A record goes in, and results leave by `emit`; chained operators call each other directly. How an operator
+wants its records decides which task drives it (`tasks.py`):
 
     Operator                 a bundle at a time, inside a chain or as its root
     RecordOperator           as a root: record by record, with timers in between
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 from millpond.common.typeinfo import to_type_info
 from millpond.core.bundle import Bundle
@@ -21,10 +21,18 @@ from millpond.core.codec import thaw_all
 from millpond.core.record_columns import Values, as_list
 from millpond.datastream.functions import EventTimeHorizonListener, Function
 from millpond.datastream.output_tag import OutputTag
+from millpond.datastream.time_domain import TimeDomain
 from millpond.engine.context import NO_KEY, TaskClock, TaskRuntimeContext
-from millpond.engine.operators.user_errors import user_error
+from millpond.engine.operators.user_errors import close_function, user_error
 from millpond.errors import MillpondError, TypeMismatchError
 from millpond.plan.physical import OperatorPlan
+
+
+class TimerContext(Protocol):
+    """The `ctx` argument of a process function. The task sets `domain` before it fires timers."""
+
+    domain: TimeDomain
+
 
 Emit = Callable[[Bundle], None]
 Handler = Callable[[Any, Any], "Iterable[Any] | None"]
@@ -43,15 +51,16 @@ class Drive(Enum):
 
 
 class Operator:
-    """Base: life cycle, outputs, type checks. The attributes of the class say what the operator can do."""
+    """The base class of operators: life cycle, outputs, type checks. The attributes of the class say what the
+    operator can do."""
 
     drive = Drive.RECORDS
     keeps_state = False
-    """True: as a root without keys it remembers something from one batch to the next."""
+    """True if, as a root without keys, it remembers something from one batch to the next."""
     later_input_first = False
-    """True: at the same instant, records of input 1 come before those of input 0."""
+    """True if, at the same instant, records of input 1 come before those of input 0."""
     batch_mode = False
-    """Set by the chain: the job runs in batch mode."""
+    """True if the job runs in batch mode. Set by the chain."""
 
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         self.plan = plan
@@ -76,11 +85,7 @@ class Operator:
 
     def close(self) -> None:
         """Close the user's function. Not called if the process is killed."""
-        if isinstance(self.plan.function, Function):
-            try:
-                self.plan.function.close()
-            except Exception as problem:
-                raise user_error(problem, self.name, self.subtask, "close()", None) from None
+        close_function(self.plan.function, self.name, self.subtask)
 
     def by_record(self) -> RecordOperator | None:
         """Return this operator if it wants its records one by one; None if it takes whole bundles."""
@@ -127,12 +132,12 @@ class Operator:
 class RecordOperator(Operator):
     """An operator that a `Task` drives record by record, with the clock at each record's place."""
 
-    context: Any = None
+    context: TimerContext | None = None
     """The `ctx` argument of its handlers."""
     action = "process_element"
-    """What it is doing, for errors."""
+    """What the operator does with a record, as error messages put it."""
     stamps_results = False
-    """True: handlers return (value, timestamp) instead of values."""
+    """True if handlers return (value, timestamp) instead of values."""
 
     def by_record(self) -> RecordOperator | None:
         return self
@@ -142,11 +147,12 @@ class RecordOperator(Operator):
         raise NotImplementedError(type(self).__name__)
 
     def timer_handler(self) -> Handler:
-        """Return what is called when a timer of the current key fires."""
+        """Return the handler that is called when a timer of the current key fires."""
         return lambda time_ms, context: None
 
     def horizon_listener(self) -> Callable[[int], None] | None:
-        """Return what is to be told how far event time will go (EventTimeHorizonListener), if anything."""
+        """Return a function to call with how far event time will go, or None if the user's function does not
+        want to know (EventTimeHorizonListener)."""
         function = self.user_function()
         if not isinstance(function, EventTimeHorizonListener):
             return None
@@ -166,9 +172,9 @@ class RecordOperator(Operator):
 
 
 def _discard(bundle: Bundle) -> None:
-    """The output of an operator nobody reads."""
+    """Stands for `emit` where nobody reads the output."""
 
 
-def is_tagged(result: Any) -> bool:
-    """True for (OutputTag, value): a result for a side output."""
+def is_tagged(result: object) -> TypeGuard[tuple[OutputTag, Any]]:
+    """Return True for (OutputTag, value), which is a result for a side output."""
     return type(result) is tuple and len(result) == 2 and isinstance(result[0], OutputTag)

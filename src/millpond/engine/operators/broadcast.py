@@ -1,4 +1,4 @@
-"""A stream and a broadcast one: records of the second change broadcast state, those of the first read it."""
+"""Runs two streams: records of a broadcast stream change broadcast state, which the others read."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from millpond.datastream.connected_streams import BroadcastOperation
 from millpond.datastream.functions import (
     BaseBroadcastProcessFunction,
     KeyedBroadcastProcessFunction,
+    Results,
 )
 from millpond.datastream.state import MapStateDescriptor, StateDescriptor
 from millpond.datastream.time_domain import TimeDomain
@@ -22,10 +23,11 @@ from millpond.state.broadcast_state import BroadcastStateHandle, ReadOnlyBroadca
 
 
 class BroadcastProcessOperator(RecordOperator):
-    """Input 0 are records, input 1 is broadcast."""
+    """BroadcastProcessFunction. Input 1 is the broadcast stream, and input 0 is the other one."""
 
     keeps_state = True
     later_input_first = True
+    context: _ReadOnlyContext
     keyed = False
     action = "process_element or process_broadcast_element"
 
@@ -51,12 +53,14 @@ class BroadcastProcessOperator(RecordOperator):
     def handlers(self) -> list[Handler]:
         return [self._operation.function.process_element, self._broadcast_element]  # type: ignore[list-item]
 
-    def _broadcast_element(self, value: Any, _: Any) -> Any:
+    def _broadcast_element(self, value: object, _: object) -> Results[Any]:
         self.clock.current.key = NO_KEY
         return self._operation.function.process_broadcast_element(value, self._broadcast_context)  # type: ignore[arg-type]
 
 
 class KeyedBroadcastProcessOperator(BroadcastProcessOperator):
+    """KeyedBroadcastProcessFunction: records of input 0 have a key, and so can use keyed state and timers."""
+
     keyed = True
 
     def timer_handler(self) -> Handler:
@@ -77,7 +81,9 @@ class _BaseContext(BaseBroadcastProcessFunction.BaseContext):
     def current_watermark(self) -> int:
         return self._clock.watermark
 
-    def _find(self, states: dict[str, Any], descriptor: MapStateDescriptor) -> Any:
+    def _find(
+        self, states: dict[str, BroadcastStateHandle], descriptor: MapStateDescriptor
+    ) -> BroadcastStateHandle:
         state = states.get(descriptor.name)
         if state is None:
             raise ProgramError(
@@ -93,13 +99,13 @@ class _ReadOnlyContext(_BaseContext, KeyedBroadcastProcessFunction.OnTimerContex
         self._timer_service = TaskTimerService(operator.clock, operator.name, operator.keyed)
         self.domain = TimeDomain.EVENT_TIME
 
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastStateHandle:
         return self._find(self._operator.read_only_states, state_descriptor)
 
     def timer_service(self) -> TimerService:
         return self._timer_service
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> object:
         return self._clock.current.key
 
     def time_domain(self) -> TimeDomain:
@@ -107,7 +113,7 @@ class _ReadOnlyContext(_BaseContext, KeyedBroadcastProcessFunction.OnTimerContex
 
 
 class _Context(_BaseContext, KeyedBroadcastProcessFunction.Context):
-    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> Any:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastStateHandle:
         return self._find(self._operator.states, state_descriptor)
 
     def apply_to_keyed_state(
@@ -128,10 +134,11 @@ class _Context(_BaseContext, KeyedBroadcastProcessFunction.Context):
             current.key = before
 
     def timer_service(self) -> TimerService:
-        """Beyond Flink: within apply_to_keyed_state there is a key, so there are timers."""
+        """Return the timers of the current key. Beyond Flink: within apply_to_keyed_state there is a key, so
+        timers can be used there."""
         if self._clock.current.key is NO_KEY:
             raise ProgramError(
-                "A broadcast record has no key, so it cannot set timers; process_element can, and the "
-                "function of apply_to_keyed_state."
+                "A broadcast record has no key, so it cannot set timers. Set them in process_element, or in "
+                "the function that you give to apply_to_keyed_state."
             )
-        return self._operator.context.timer_service()  # type: ignore[no-any-return]
+        return self._operator.context.timer_service()

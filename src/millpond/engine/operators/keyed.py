@@ -1,17 +1,20 @@
-"""Operators of keyed streams and of two inputs: driven record by record."""
+"""Operators of keyed streams and operators with two inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from millpond.engine.context import TaskClock
+from millpond.engine.context import FunctionContext, TaskClock
 from millpond.engine.operators.base import Drive, Handler, Operator, RecordOperator
 from millpond.engine.operators.transforms import ProcessOperator
 from millpond.plan.physical import OperatorPlan
 
 
 class KeyedProcessOperator(ProcessOperator, RecordOperator):
+    """KeyedProcessFunction: a root that a Task drives record by record, with keyed state and timers."""
+
+    context: FunctionContext
     keyed = True
 
     def handlers(self) -> list[Handler]:
@@ -22,12 +25,14 @@ class KeyedProcessOperator(ProcessOperator, RecordOperator):
 
 
 class KeyedColumnsOperator(Operator):
-    """Always the root of a task, and driven by a ColumnTask."""
+    """KeyedColumnFunction. Always the root of a task, which is a ColumnTask."""
 
     drive = Drive.COLUMNS
 
 
 class CoMapOperator(RecordOperator):
+    """CoMapFunction: one function per input, each with one result per record, or none if it returns None."""
+
     action = "map1 or map2"
 
     def handlers(self) -> list[Handler]:
@@ -35,7 +40,7 @@ class CoMapOperator(RecordOperator):
 
     @staticmethod
     def _one(function: Callable[[Any], Any]) -> Handler:
-        def handle(value: Any, _: Any) -> Iterable[Any] | None:
+        def handle(value: object, _: object) -> Iterable[Any] | None:
             result = function(value)
             return None if result is None else (result,)
 
@@ -43,6 +48,8 @@ class CoMapOperator(RecordOperator):
 
 
 class CoFlatMapOperator(RecordOperator):
+    """CoFlatMapFunction: one function per input, each with any number of results per record."""
+
     action = "flat_map1 or flat_map2"
 
     def handlers(self) -> list[Handler]:
@@ -54,6 +61,9 @@ class CoFlatMapOperator(RecordOperator):
 
 
 class CoProcessOperator(ProcessOperator, RecordOperator):
+    """CoProcessFunction: one method per input, with a context."""
+
+    context: FunctionContext
     action = "process_element1 or process_element2"
 
     def handlers(self) -> list[Handler]:
@@ -61,7 +71,7 @@ class CoProcessOperator(ProcessOperator, RecordOperator):
 
 
 class KeyedCoProcessOperator(KeyedProcessOperator, CoProcessOperator):
-    """Both inputs see the same keyed state and timers."""
+    """KeyedCoProcessFunction: both inputs see the same keyed state and timers."""
 
     handlers = CoProcessOperator.handlers
 

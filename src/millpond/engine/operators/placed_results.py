@@ -1,4 +1,4 @@
-"""Results of many windows, each with its place; built column by column."""
+"""Collects the results of many windows, each with its place, as columns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from millpond.engine.operators.base import is_tagged
 
 
 class PlacedResults:
-    """`add` and `add_at` take what a function returned for one window: when event time came to its end, or
-    at the place of a record that came late."""
+    """The results of windows. `add` and `add_at` take what a function returned for one window: `add` when
+    event time has reached its end, `add_at` when a late record has made it fire again."""
 
     def __init__(self, watermark: int) -> None:
         self._watermark = watermark  # before the first result
@@ -23,7 +23,8 @@ class PlacedResults:
         self._main = self._outputs[None]
 
     def add(self, results: Iterable[Any], timestamp: int) -> None:
-        # Frozen at once: the function may change one before it yields the next.
+        """Add results of a window that ends at `timestamp`, with the place of a timer for that time."""
+        # Frozen at once, because the function may change one result before it yields the next.
         main = self._main
         for result in results:
             if type(result) not in ATOMS:
@@ -35,20 +36,22 @@ class PlacedResults:
             main.timestamps.append(timestamp)
 
     def add_at(self, results: Iterable[Any], timestamp: int, place: Place) -> None:
+        """Add results of a window that ends at `timestamp`, with the place of the record that caused them."""
         for result in results:
             if is_tagged(result):
                 self.add_side_at(result[0], result[1], timestamp, place)
             else:
                 self._main.add_at(result, timestamp, place)
 
-    def add_side_at(self, tag: OutputTag, value: Any, timestamp: int, place: Place) -> None:
+    def add_side_at(self, tag: OutputTag, value: object, timestamp: int, place: Place) -> None:
+        """Add a result for a side output, with the place of the record that caused it."""
         self._side(tag).add_at(value, timestamp, place)
 
     def _side(self, tag: OutputTag) -> _Output:
         return self._outputs.setdefault(tag.tag_id, _Output())
 
     def bundles(self) -> Iterator[tuple[str | None, Bundle]]:
-        """(output tag, results in the order of their places); None is the main output."""
+        """Yield (output tag, results in the order of their places). The tag of the main output is None."""
         for tag, output in self._outputs.items():
             if output.values:
                 yield tag, output.bundle(self._watermark)
@@ -58,19 +61,19 @@ class _Output:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.timestamps: list[int] = []
-        self._places: dict[int, Place] = {}  # position -> place, if it is not that of a timer
+        self._places: dict[int, Place] = {}  # position -> place, unless it is that of a timer
 
-    def add(self, value: Any, timestamp: int) -> None:
+    def add(self, value: object, timestamp: int) -> None:
         self.values.append(freeze(value))
         self.timestamps.append(timestamp)
 
-    def add_at(self, value: Any, timestamp: int, place: Place) -> None:
+    def add_at(self, value: object, timestamp: int, place: Place) -> None:
         self._places[len(self.values)] = place
         self.add(value, timestamp)
 
     def bundle(self, watermark: int) -> Bundle:
         values, timestamps = self.values, numpy.array(self.timestamps, numpy.int64)
-        # As timers: event time passes through the end of a window, and its place is just before.
+        # As with timers, event time is at the end of the window, but the place is just before it.
         clocks = numpy.maximum(timestamps - 1, watermark)
         sequences = numpy.zeros(len(values), numpy.int64)
         if not self._places:

@@ -1,4 +1,4 @@
-"""Rolling reduce of a keyed stream."""
+"""The rolling reduce of a keyed stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from millpond.state.rolling import roll
 
 
 class ReduceOperator(RecordOperator):
-    """Rolling reduce; in batch mode one result per key, at the end of the input."""
+    """Emits the reduced value after every record; in batch mode once per key, when the input ends."""
 
     action = "reduce"
 
@@ -41,12 +41,12 @@ class ReduceOperator(RecordOperator):
         )
 
     def process(self, bundle: Bundle) -> None:
-        """A key group's records at once; there are no timers between them."""
+        """Reduce all records of a key group at once. There are no timers between them."""
         function, keys = self.plan.function, thaw_all(bundle.keys or [])
         assert self.clock.state is not None
         table = self.clock.state.table("_reduce", StateKind.REDUCING)
         values = bundle.open_values()
-        # A declared type is checked value by value, by the state.
+        # If a type is declared, the state has to check value by value.
         results = None
         if self._check is None:
             results = roll(function.aggregation, function.position, keys, values, table)
@@ -65,11 +65,11 @@ class ReduceOperator(RecordOperator):
             raise self.failed(problem, "reduce", values[len(results)]) from None
         return results
 
-    def _add(self, value: Any, _: Any) -> Iterable[Any]:
+    def _add(self, value: object, _: object) -> Iterable[Any]:
         self._state.add(value)
         return (self._state.at_rest(),)
 
-    def _add_until_the_end(self, value: Any, _: Any) -> None:
+    def _add_until_the_end(self, value: object, _: object) -> None:
         self._state.add(value)
         assert self.clock.state is not None
         self.clock.state.event_timers.register(MAX_TIMESTAMP, self.clock.current.key)
@@ -78,4 +78,4 @@ class ReduceOperator(RecordOperator):
         return lambda time_ms, context: (self._state.at_rest(),)
 
     def checked(self, results: list[Any]) -> list[Any]:
-        return results  # state has checked them
+        return results  # the state has checked them

@@ -1,4 +1,4 @@
-"""Which operator runs which kind of node."""
+"""Maps each kind of operator in a plan to the class that runs it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sinks that keep state, or are told about checkpoints: operators without output.
+"""Sinks that keep state or are told about checkpoints. They are operators without output.
 
-Other sinks run after all passes (`sink_pass.py`), where there is no state.
+Other sinks run in the last pass (`sink_pass.py`), where there is no state.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from millpond.plan.physical import OperatorPlan
 
 
 class SinkFunctionOperator(Operator):
+    """SinkFunction as an operator of a task: calls `invoke` for every record, and emits nothing."""
+
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
         self.context = _Context(clock)

@@ -1,4 +1,4 @@
-"""Operators that need no state: map, flat map, filter, process, and the start of a source task."""
+"""Operators without state: map, flat map, filter, process, and the start of a source task."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from millpond.engine.operators.base import Operator, Outputs, is_tagged
 from millpond.plan.physical import OperatorPlan
 
 
-def _method(function: Any, name: str) -> Callable[..., Any]:
-    """The method of a function object, or the function itself if it is a plain callable."""
+def _method(function: Function | Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return the method of a function object, or the function itself if it is a plain callable."""
     if isinstance(function, Function):
         return getattr(function, name)  # type: ignore[no-any-return]
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 class SourceOperator(Operator):
@@ -32,6 +32,8 @@ class SourceOperator(Operator):
 
 
 class MapOperator(Operator):
+    """MapFunction: one result per record. A BundleMapFunction gets all records of a bundle at once."""
+
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
         self._map = _method(plan.function, "map")
@@ -67,13 +69,16 @@ class MapOperator(Operator):
         return list(map(freeze, results))
 
     @staticmethod
-    def _extend_with_mutable(results: list[Any], first: Any, rest: Iterable[Any]) -> None:
-        """A function that returns the same list again, with other content, means each as it was."""
+    def _extend_with_mutable(results: list[Any], first: object, rest: Iterable[Any]) -> None:
+        """Add the rest of the results. A function may return the same object again with other content; each
+        result is then kept as it was when it was returned."""
         for result in rest:
             results.append(freeze(result) if result is first else result)
 
 
 class FlatMapOperator(Operator):
+    """FlatMapFunction: any number of results per record; None means none."""
+
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
         self._flat_map = _method(plan.function, "flat_map")
@@ -88,7 +93,7 @@ class FlatMapOperator(Operator):
                 own = flat_map(value)
                 if own is not None:
                     for result in own:
-                        # Frozen at once: the function may change it before it yields the next.
+                        # Frozen at once, because the function may change it before it yields the next.
                         results.append(freeze(result))
                         positions.append(position)
         except Exception as problem:
@@ -98,6 +103,8 @@ class FlatMapOperator(Operator):
 
 
 class FilterOperator(Operator):
+    """FilterFunction: emits the records for which it returns something true."""
+
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
         self._filter = _method(plan.function, "filter")
@@ -117,7 +124,7 @@ class FilterOperator(Operator):
 
 
 class ProcessOperator(Operator):
-    """ProcessFunction; the base of those with keys and with two inputs."""
+    """ProcessFunction. Also the base of the operators of process functions with keys and with two inputs."""
 
     keyed = False
 
@@ -126,7 +133,7 @@ class ProcessOperator(Operator):
         self.context = FunctionContext(clock, self.name, self.keyed)
 
     def process(self, bundle: Bundle) -> None:
-        """As part of a chain: the clock shows what it showed when the record came to be."""
+        """Process records as part of a chain. The clock shows the watermark at which each one came to be."""
         clock, context = self.clock, self.context
         process_element = self.plan.function.process_element
         output = _SplitOutput()
@@ -164,7 +171,7 @@ class _SplitOutput:
             output[1].append(position)
 
     def bundles(self, cause: Bundle) -> Outputs:
-        """Give the results of `cause`, side outputs first."""
+        """Yield the results that the records of `cause` have caused, side outputs first."""
         for tag, (values, positions) in self._sides.items():
             yield tag, cause.take(positions, values)
         values, positions = self._main

@@ -1,13 +1,14 @@
-"""A task's event-time clock from one batch to the next.
+"""Computes how a task's event-time clock advances from one batch to the next.
 
-The clock of a batch is a pure function of where it starts and of how far each split has come at its
-end. The coordinator and every label compute it alike, so nobody needs to keep it. Within a batch a
-record meets the watermark in its place, limited by that end: splits are merged by watermark, so when a
-record's turn comes, all splits that will come that far have done so.
+Where the clock stands at the end of a batch is a pure function of where it stood at the start, and of how far
+each split has come at the end. The coordinator and every label compute it in the same way, so labels need not
+keep it. Within a batch, a record meets the watermark of its place, limited by that end: splits are merged by
+watermark, so when a record's turn comes, all splits that will come that far have done so.
 
-Splits of one input are combined as Flink's sources do it: the minimum over the active ones, never back;
-a new split, or one that was idle, holds the clock until it has caught up. Inputs go through the valve. If
-all splits of an input are idle and their watermarks go on by the wall clock, the largest counts.
+The splits of one input are combined as Flink's sources do it: the minimum over the active ones, which never
+goes back; a new split, or one that was idle, holds the clock until it has caught up. Inputs go through the
+valve. If all splits of an input are idle and their watermarks go on by the wall clock, the largest one
+counts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Status = tuple[int, bool]  # watermark, active
 
 
 def advance(task: TaskPlan, start: Start, ends: Iterable[SplitEnd]) -> Start:
-    """Where the task's clock stands when splits have come as far as `ends` says."""
+    """Return where the task's clock stands when splits have come as far as `ends` says."""
     origins = {origin: list(splits) for origin, splits in start.origins.items()}
     for end in ends:
         splits = origins.get(end.origin)
@@ -63,7 +64,7 @@ def _is_active(task_input: TaskInput, origins: dict[int, list[Status]]) -> bool:
 def _going_on(
     task_input: TaskInput, before: dict[int, list[Status]], after: dict[int, list[Status]]
 ) -> int:
-    """How far event time has come by the wall clock, if all splits of the input are idle."""
+    """Return how far an input has come by the wall clock; MIN_TIMESTAMP unless all its splits are idle."""
     if _is_active(task_input, before) or _is_active(task_input, after):
         return MIN_TIMESTAMP
     splits = zip(_splits(task_input, before), _splits(task_input, after), strict=True)

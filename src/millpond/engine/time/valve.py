@@ -1,4 +1,4 @@
-"""The watermark valve: many inputs, one event-time clock (E22, C5-C10)."""
+"""The watermark valve, which makes one event-time clock of many inputs (E22, C5-C10)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ class _Channel:
     def __init__(self, watermark: int = MIN_TIMESTAMP, active: bool = True) -> None:
         self.watermark = watermark
         self.active = active
-        # An input that comes back from being idle behind the clock does not count until it has
-        # caught up; otherwise it would hold the clock back though others have moved it on.
+        # An input that was idle and comes back behind the clock does not count until it has caught up.
+        # Otherwise it would hold the clock back, although other inputs have moved it on.
         self.aligned = active
 
 
 class WatermarkValve:
-    """Minimum over the active, aligned inputs; never goes back. Inputs start active."""
+    """Combines inputs into `output`, the minimum over those that are active and aligned. It never goes back.
+    Inputs are active at first. `idle` is True if no input is active."""
 
     __slots__ = ("_channels", "idle", "output")
 
@@ -30,7 +31,7 @@ class WatermarkValve:
 
     @staticmethod
     def resumed(output: int, channels: Iterable[tuple[int, bool]]) -> WatermarkValve:
-        """A valve as another one left it: its output and (watermark, active) of each input."""
+        """Return a valve with the output, and the (watermark, active) per input, of an earlier one."""
         valve = WatermarkValve(0)
         valve.output = output
         for watermark, active in channels:
@@ -41,10 +42,11 @@ class WatermarkValve:
         return valve
 
     def channels(self) -> list[tuple[int, bool]]:
+        """Return (watermark, active) of each input."""
         return [(channel.watermark, channel.active) for channel in self._channels]
 
     def watermark(self, index: int, watermark: int) -> int | None:
-        """Input `index` has come to `watermark`. Returns the new output, None if unchanged."""
+        """Note that input `index` has come to `watermark`. Return the output if it is new, else None."""
         channel = self._channels[index]
         if not channel.active or watermark <= channel.watermark:
             return None
@@ -54,7 +56,7 @@ class WatermarkValve:
         return self._advance_to_minimum() if channel.aligned else None
 
     def status(self, index: int, active: bool) -> int | None:
-        """Input `index` becomes active or idle. Returns the new output, None if unchanged."""
+        """Note that input `index` becomes active or idle. Return the output if it is new, else None."""
         channel = self._channels[index]
         if active == channel.active:
             return None
@@ -67,8 +69,8 @@ class WatermarkValve:
         if any(other.active for other in self._channels):
             return self._advance_to_minimum()
         self.idle = True
-        # The last active input goes idle: nothing is awaited any more, so everything that was
-        # seen counts, unless inputs that left earlier were never the ones that held us back.
+        # The last active input has become idle. Nothing is awaited any more, so everything that was seen
+        # counts, unless this input was not the one that held the clock back.
         if channel.watermark == self.output:
             return self._raise(max(c.watermark for c in self._channels))
         return None

@@ -1,4 +1,4 @@
-"""Assigns event time: timestamps, and the watermark after every record (C11)."""
+"""Assigns event time: timestamps, and a watermark after every record (C11)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from millpond.engine.exchange.router import Router
 from millpond.engine.operators.base import Operator
 from millpond.plan.physical import OperatorPlan
 
-# Generator, watermark, last active at ms, and the newest timestamp (not in what was written before 0.1.0).
+# (generator, watermark, last active at ms, newest timestamp); the last one is missing in what was written
+# before 0.1.0.
 Saved = tuple[Any, int, int, int] | tuple[Any, int, int]
 
 
 class WatermarkOperator(Operator):
-    keeps_state = True
     """Assigns timestamps and computes the watermark after every record (C11).
 
-    It is a watermark origin: what follows lives by its watermark, not by the one from before. The
-    generator belongs to one split at a time; `resume` and `suspend` exchange its state."""
+    It is a watermark origin: what follows sees its watermark, not the one from before. The generator belongs
+    to one split at a time; `resume` and `suspend` exchange its state."""
+
+    keeps_state = True
 
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
@@ -46,7 +48,7 @@ class WatermarkOperator(Operator):
         self.resume(None, 0)
 
     def resume(self, saved: Saved | None, now_ms: int) -> None:
-        """Continue with what was saved, or from the beginning."""
+        """Turn to a split: continue with what `suspend` has returned, or from the beginning if it is None."""
         if saved is None:
             saved = (self.strategy.create_generator(), MIN_TIMESTAMP, now_ms)
         self._generator: WatermarkGenerator
@@ -56,29 +58,33 @@ class WatermarkOperator(Operator):
         self._records = 0
 
     def suspend(self, now_ms: int) -> Saved:
+        """Return what the split needs to continue in the next batch."""
         active_at_ms = now_ms if self._records else self._active_at_ms
         return self._generator, self._output.watermark, active_at_ms, self._newest
 
     def go_to(self, event_time_ms: int) -> None:
-        """There is nothing more to read for now, and the newest record of all splits is of this time."""
+        """Advance the watermark to the time of the newest record of all splits. Called when there is nothing
+        more to read for now."""
         self._output.emit_watermark(event_time_ms)
 
     def go_on_when_idle(self, now_ms: int) -> None:
-        """Event time since the timeout, or since the last call, if the strategy wants it to go on."""
+        """Advance the watermark of an idle split by the time since the idle timeout, or since the last call,
+        if the strategy wants event time to go on."""
         timeout_ms = self.strategy.idle_timeout_ms
         if not self.strategy.goes_on_when_idle or timeout_ms is None or self.is_active(now_ms):
             return
-        if self._output.watermark > MIN_TIMESTAMP:  # else: there is no event time yet
+        if self._output.watermark > MIN_TIMESTAMP:  # otherwise there is no event time yet
             passed_ms = now_ms - self._active_at_ms - timeout_ms
             self._output.emit_watermark(self._output.watermark + passed_ms)
         self._active_at_ms = now_ms - timeout_ms
 
     def is_active(self, now_ms: int) -> bool:
+        """Return False if the split has had no records for the idle timeout."""
         timeout_ms = self.strategy.idle_timeout_ms
         return timeout_ms is None or bool(self._records) or now_ms - self._active_at_ms < timeout_ms
 
     def idle_at_ms(self, now_ms: int) -> int | None:
-        """When this split becomes idle, or goes on, if nothing comes; None if never."""
+        """Return when the split becomes idle, or goes on, if no records come; None if never."""
         timeout_ms = self.strategy.idle_timeout_ms
         if timeout_ms is None:
             return None
@@ -88,22 +94,24 @@ class WatermarkOperator(Operator):
 
     @property
     def watermark(self) -> int:
+        """The watermark after the last record of the split."""
         return self._output.watermark
 
     def process(self, bundle: Bundle) -> None:
         self._records += len(bundle)
         values = bundle.values
-        timestamps: Any = self._column_of_timestamps(bundle)
-        clocks = None if timestamps is None else self._watermarks_of_column(timestamps)
+        numbers = self._column_of_timestamps(bundle)
+        timestamps: list[int | None] | Numbers | None = numbers
+        clocks = None if numbers is None else self._watermarks_of_column(numbers)
         if clocks is None:
             opened = bundle.open_values()
             values = values if is_columns(values) else opened
             listed = self._timestamps(opened, bundle)
-            timestamps = _numbers(listed)
-            clocks = None if timestamps is None else self._watermarks_of_column(timestamps)
+            timestamps = numbers = _numbers(listed)
+            clocks = None if numbers is None else self._watermarks_of_column(numbers)
             if clocks is None:
                 clocks = self._watermarks_before(opened, listed)
-            if timestamps is None and listed.count(None) < len(listed):
+            if numbers is None and listed.count(None) < len(listed):
                 timestamps = listed
         if timestamps is not None and type(self._generator) is not NoWatermarksGenerator:
             times = (time for time in timestamps if time is not None)
@@ -126,7 +134,7 @@ class WatermarkOperator(Operator):
             router.producer = producer
 
     def _column_of_timestamps(self, bundle: Bundle) -> Numbers | None:
-        """The timestamps if a column holds them, without opening a record."""
+        """Return the timestamps without making records, if a column holds them; otherwise None."""
         assigner = self.strategy.timestamp_assigner
         if not is_columns(bundle.values) or not isinstance(assigner, TimestampField):
             return None
@@ -136,7 +144,7 @@ class WatermarkOperator(Operator):
             raise self.failed(problem, "extract_timestamp", None) from None
 
     def _watermarks_of_column(self, timestamps: Numbers) -> int | Numbers | None:
-        """The watermark each record meets, if the generator can tell for all of them at once."""
+        """Return the watermark before each record; None if the generator must see records one by one."""
         if type(self._generator) is NoWatermarksGenerator:
             return self._output.watermark
         if type(self._generator) is BoundedOutOfOrdernessGenerator:
@@ -158,7 +166,7 @@ class WatermarkOperator(Operator):
         return timestamps
 
     def _watermarks_before(self, values: list[Any], timestamps: list[int | None]) -> int | Numbers:
-        """The watermark each record meets; the generator then knows all of them."""
+        """Return the watermark before each record, after the generator has seen all of them one by one."""
         generator, output = self._generator, self._output
         if type(generator) is NoWatermarksGenerator:
             return output.watermark
@@ -176,7 +184,7 @@ class WatermarkOperator(Operator):
 
 
 def _numbers(timestamps: list[int | None]) -> Numbers | None:
-    """As an array, if all are integers."""
+    """Return timestamps as an array, or None if they are not all 64-bit integers."""
     if set(map(type, timestamps)) != {int}:
         return None
     try:

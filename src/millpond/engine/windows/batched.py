@@ -1,4 +1,4 @@
-"""What windows have in common that take a batch's elements in at once. A WindowTask drives them."""
+"""The base of window operators that take in all elements of a batch at once. A WindowTask drives them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from millpond.state.key_group_state import KeyGroupState
 
 
 class BatchedWindowOperator(WindowOperator):
-    """Results are what the general operator gives, in the same order."""
+    """Gives the same results as the general operator, in the same order."""
 
     drive = Drive.BATCHED_WINDOWS
 
@@ -38,24 +38,24 @@ class BatchedWindowOperator(WindowOperator):
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Nothing is open, nothing was emitted."""
+        """Forget what is open and what was emitted. Called before each key group, and after a failure."""
         self._open: dict[Any, Any] = {}
         self._emitted = PlacedResults(self.clock.watermark)
 
     def take(self, bundle: Bundle) -> None:
-        """Put elements into their windows; those that are late go elsewhere."""
+        """Put elements into their windows. Late elements go to the side output for them, or are dropped."""
         raise NotImplementedError
 
     def fire(self, watermark: int) -> None:
-        """Emit the windows that end up to `watermark`, in the order of time."""
+        """Emit the windows that end at or before `watermark`, in the order of time."""
         raise NotImplementedError
 
     def _rest(self) -> None:
-        """Bring what is open to state."""
+        """Write what is open to the state."""
         raise NotImplementedError
 
     def settle(self) -> PlacedResults:
-        """Bring what is open to state. Returns what was emitted."""
+        """Write what is open to the state. Return what was emitted."""
         self._rest()
         if self.clock.state is not None:
             self.clock.state.clean_some()
@@ -63,10 +63,11 @@ class BatchedWindowOperator(WindowOperator):
         self.begin()
         return results
 
-    # --- for the kinds of windows ----------------------------------------------------------------
+    # --- for subclasses --------------------------------------------------------------------------
 
     def _times(self, bundle: Bundle, room: int) -> Numbers:
-        """The timestamps of elements; raises if one has none. `room` can be added without overflow."""
+        """Return the timestamps of elements, such that twice `room` can be added without overflow. Raises if
+        an element has no timestamp."""
         timestamps = bundle.timestamps
         if timestamps is None or isinstance(timestamps, list):
             each = bundle.each_timestamp() if timestamps is not None else [None]
@@ -77,17 +78,17 @@ class BatchedWindowOperator(WindowOperator):
         smallest = int(times.argmin())
         if times[smallest] == MIN_TIMESTAMP:
             self._event_time_of(bundle.open_values()[smallest], None)
-        # Python's integers have no end.
+        # Arrays of objects hold Python's integers, which have no limit.
         return times if times.max() <= MAX_TIMESTAMP - 2 * room else times.astype(object)
 
-    def _event_time_of(self, value: Any, timestamp: int | None) -> int:
+    def _event_time_of(self, value: object, timestamp: int | None) -> int:
         try:
             return event_time(timestamp)
         except ProgramError as problem:
             raise self.failed(problem, self.action, value) from None
 
-    def _reject_at(self, bundle: Bundle, position: int, value: Any) -> None:
-        """An element that no window takes any more."""
+    def _reject_at(self, bundle: Bundle, position: int, value: object) -> None:
+        """Send an element that no window takes any more to the side output for late data, or count it."""
         tag = self._operation.late_data_tag
         if tag is None:
             self._late.inc()
@@ -96,8 +97,9 @@ class BatchedWindowOperator(WindowOperator):
         self._emitted.add_side_at(tag, value, int(timestamps[position]), bundle.place(position))
 
     def _emit_windows(self, ended: Iterable[tuple[int, int, Any, Any]], is_over: bool) -> None:
-        """Call the function for windows, (start, end, key, content), in the order of their ends. While it
-        runs the clock is where they end. `is_over`: they are not kept for late elements."""
+        """Call the function for windows, given as (start, end, key, content) in the order of their ends.
+        While it runs, the clock is at the end of the window. `is_over` means that the windows are not kept
+        for late elements."""
         clock, context = self.clock, self._window_context
         call, result, add = self._caller, self._combining.result, self._emitted.add
         current, in_scope = clock.current, self._scope.current

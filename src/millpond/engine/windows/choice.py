@@ -1,4 +1,4 @@
-"""Which operator runs a window: the general one, or one made for the kinds that most people use."""
+"""Chooses the operator that runs a window: the general one, or one for windows that many programs use."""
 
 from __future__ import annotations
 
@@ -19,4 +19,5 @@ _OPERATORS = {
 
 
 def window_operator(plan: OperatorPlan, clock: TaskClock, subtask: int) -> WindowOperator:
+    """Return the operator for the strategy that the plan has chosen for the window."""
     return _OPERATORS[window_strategy(plan.function)](plan, clock, subtask)

@@ -1,4 +1,4 @@
-"""What the window operator remembers: the content of windows, and which windows were merged."""
+"""What a window operator remembers: the content of windows, and which windows were merged."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from millpond.common.typeinfo import TypeLike
 from millpond.datastream.functions import KeyedStateStore, ReduceFunction
 from millpond.datastream.state import (
     AggregatingStateDescriptor,
@@ -22,15 +23,17 @@ from millpond.state.handle_kinds import make_handle
 from millpond.state.handles import CurrentKey
 from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds.registry import spec_of
-from millpond.state.tables import MISSING, DataTable
+from millpond.state.tables import MISSING, DataTable, ValueTable
 
-# How a window is written in state and timers: plain tuples pack well. A user's own window is itself.
+# A window as it is written in state and timers. Millpond's windows become plain tuples, which pack well; a
+# user's own window is used as it is.
 Namespace = Any
 _CONTENT = "_window"
 _MERGED = "_merged_windows"
 
 
 def namespace_of(window: Window) -> Namespace:
+    """Return the namespace of a window."""
     kind = type(window)
     if kind is TimeWindow:
         return (window.start, window.end)  # type: ignore[attr-defined]
@@ -40,6 +43,7 @@ def namespace_of(window: Window) -> Namespace:
 
 
 def window_of(namespace: Namespace) -> Window:
+    """Return the window of a namespace."""
     if type(namespace) is not tuple:
         return namespace  # type: ignore[no-any-return]
     if len(namespace) == 2:
@@ -48,24 +52,26 @@ def window_of(namespace: Namespace) -> Window:
 
 
 class WindowScope:
-    """States of one key and window. `turn_to` says which."""
+    """The states of one key and window. `turn_to` says of which."""
 
     def __init__(self, clock: TaskClock) -> None:
         self._clock = clock
         self.current = CurrentKey()
         self._handles: dict[tuple[str, str], Any] = {}
         self._asked: set[str] = set()  # prefixes of the handles
-        self.prefixes: set[str] = set()  # and of what is in the state of the key group
+        self.prefixes: set[str] = set()  # those, and the prefixes of all states of the key group
         clock.bound.append(self)
 
     def bind(self, state: KeyGroupState) -> None:
+        """Turn to the state of another key group."""
         self.prefixes = self._asked | {name.partition(".")[0] for name in state.tables}
 
-    def turn_to(self, key: Any, namespace: Namespace) -> None:
+    def turn_to(self, key: object, namespace: Namespace) -> None:
+        """Make the states of this key and window the current ones."""
         self.current.key = (key, namespace)
 
     def state(self, prefix: str, descriptor: StateDescriptor) -> Any:
-        """A handle to the state `prefix.name`, made when it is first asked for."""
+        """Return a handle of the state `prefix.name`, which is made when it is first asked for."""
         handle = self._handles.get((prefix, descriptor.name))
         if handle is None:
             descriptor.refuse_queryable("State of a window or trigger")
@@ -81,7 +87,8 @@ class WindowScope:
         return handle
 
     def clear(self, prefix: str) -> None:
-        """Forget all states with this prefix, also those that nobody has asked for since a restart."""
+        """Clear all states with this prefix for the current key and window, including those that nobody has
+        asked for since a restart."""
         state = self._clock.state
         assert state is not None
         for name in [name for name in state.tables if name.startswith(f"{prefix}.")]:
@@ -91,7 +98,7 @@ class WindowScope:
 
 
 class WindowStateStore(KeyedStateStore):
-    """`ProcessWindowFunction.Context.window_state()`: goes when the window goes."""
+    """`ProcessWindowFunction.Context.window_state()`: state that is cleared with its window."""
 
     PREFIX = "_window_state"
 
@@ -99,11 +106,11 @@ class WindowStateStore(KeyedStateStore):
         self._scope = scope
         self._windows_merge = windows_merge
 
-    def _state(self, state_descriptor: Any) -> Any:
+    def _state(self, state_descriptor: StateDescriptor) -> Any:
         if self._windows_merge:
             raise ProgramError(
-                f"State '{state_descriptor.name}' of a window: session windows merge, and their state would "
-                "not. Use context.global_state(), or an accumulator."
+                f"State '{state_descriptor.name}' of a window cannot be used here: session windows are "
+                "merged, but their state would not be. Use context.global_state(), or an accumulator."
             )
         return self._scope.state(self.PREFIX, state_descriptor)
 
@@ -112,10 +119,10 @@ class WindowStateStore(KeyedStateStore):
 
 
 class WindowContent:
-    """The content of the window that the scope is turned to: one accumulator if there is a function that
-    combines elements, else the elements."""
+    """The content of the window that the scope is turned to: an accumulator if there is a function that
+    combines elements, otherwise the elements."""
 
-    def __init__(self, scope: WindowScope, combine: Any, element_type: Any) -> None:
+    def __init__(self, scope: WindowScope, combine: Any, element_type: TypeLike) -> None:
         self._scope = scope
         descriptor: StateDescriptor
         if combine is None:
@@ -130,8 +137,8 @@ class WindowContent:
         self.add: Callable[[Any], None] = self._handle.add
         self.clear: Callable[[], None] = self._handle.clear
 
-    def get(self) -> Any:
-        """A list of elements, or the result so far; MISSING if there is none."""
+    def get(self) -> object:
+        """Return the list of elements, or the result so far; MISSING if the window has no content."""
         if self.kind is StateKind.LIST:
             return list(self._handle.get()) or MISSING
         if self._scope.current.key not in self.table.data:
@@ -139,39 +146,45 @@ class WindowContent:
         return self._handle.get()
 
     @property
-    def table(self) -> Any:
-        """(key, namespace) -> content at rest."""
-        return self._handle._table
+    def table(self) -> DataTable:
+        """The table of the key group: (key, namespace) -> content at rest."""
+        table: DataTable = self._handle._table
+        return table
 
     def replace(self, elements: list[Any]) -> None:
-        """Only these elements stay."""
+        """Replace all elements by these."""
         self._handle.update(elements)
 
-    def merge(self, key: Any, into: Namespace, others: Iterable[Namespace]) -> None:
-        """Bring the content of other windows of a key into one; nothing is lost (C51)."""
+    def merge(self, key: object, into: Namespace, others: Iterable[Namespace]) -> None:
+        """Move the content of other windows of a key into one, so that nothing is lost (C51)."""
         spec_of(self.kind).merge(self.table, self._descriptor, key, into, others)
 
 
-# merged window, the windows it was made of, the namespace its content is in, those of the others
 OnMerge = Callable[[Window, list[Window], Namespace, list[Namespace]], None]
+"""Takes the merged window, the windows that it was merged from, the namespace that its content will be kept
+under, and the namespaces whose content must be moved there."""
 
 
 class MergedWindows:
-    """Which windows of each key there are, and under which namespace the content of each is kept: that of
-    one of the windows it was merged from, so that content need not move."""
+    """The windows that each key has, and the namespace that the content of each is kept under: that of one of
+    the windows it was merged from, so that its content need not be moved."""
+
+    _table: ValueTable
 
     def __init__(self, clock: TaskClock, assigner: MergingWindowAssigner[Any, Any]) -> None:
         self._assigner = assigner
-        self._table: Any = None
         clock.bound.append(self)
 
-    def bind(self, state: Any) -> None:
+    def bind(self, state: KeyGroupState) -> None:
+        """Turn to the state of another key group."""
         self._table = state.table(_MERGED, StateKind.VALUE)
 
-    def of(self, key: Any) -> dict[Namespace, Namespace]:
+    def of(self, key: object) -> dict[Namespace, Namespace]:
+        """Return the windows of a key, each with the namespace that its content is kept under."""
         return dict(self._table.data.get(key, ()))
 
-    def keep(self, key: Any, windows: dict[Namespace, Namespace]) -> None:
+    def keep(self, key: object, windows: dict[Namespace, Namespace]) -> None:
+        """Write the windows of a key to the state."""
         if windows:
             self._table.set(key, tuple(windows.items()))
         else:
@@ -180,7 +193,8 @@ class MergedWindows:
     def add(
         self, windows: dict[Namespace, Namespace], window: Window, on_merge: OnMerge
     ) -> Namespace:
-        """Add a window, merging it with those it touches; the one it is part of now."""
+        """Add a window to those of a key, merging it with those that it touches. Return the namespace of the
+        window that it is now part of."""
         new = namespace_of(window)
         if not windows:
             windows[new] = new
@@ -206,9 +220,9 @@ class MergedWindows:
         return result
 
 
-class _CollectMerges(MergingWindowAssigner.MergeCallback):
+class _CollectMerges(MergingWindowAssigner.MergeCallback[Window]):
     def __init__(self) -> None:
-        self.merges: list[tuple[Any, list[Any]]] = []
+        self.merges: list[tuple[Window, list[Window]]] = []
 
-    def merge(self, to_be_merged: Iterable[Any], merge_result: Any) -> None:
+    def merge(self, to_be_merged: Iterable[Window], merge_result: Window) -> None:
         self.merges.append((merge_result, list(to_be_merged)))

@@ -1,4 +1,4 @@
-"""Windows (E24, E25): assigns elements to windows, asks triggers, emits results, cleans up."""
+"""Runs any window (E24, E25): assigns elements to windows, asks triggers, emits results, cleans up."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from millpond.engine.operators.base import Handler, RecordOperator, is_tagged
 from millpond.engine.windows.contents import (
     MergedWindows,
     Namespace,
+    OnMerge,
     WindowContent,
     WindowScope,
     WindowStateStore,
@@ -30,22 +31,26 @@ from millpond.engine.windows.contents import (
     window_of,
 )
 from millpond.errors import ProgramError
+from millpond.metrics.metricbase import MetricGroup
 from millpond.plan.physical import OperatorPlan
 from millpond.state.kinds.registry import spec_of
 from millpond.state.tables import MISSING
+from millpond.state.timers import Timers
 
 _TRIGGER = "_trigger"
 Stamped = tuple[Any, int]  # a result and its timestamp
 
 
-def at_rest(result: Any) -> Any:
-    """Frozen, before the function goes on and may change it."""
+def at_rest(result: object) -> object:
+    """Return a result frozen, so that the function cannot change it later. It may be for a side output."""
     return (result[0], freeze(result[1])) if is_tagged(result) else freeze(result)
 
 
 class WindowOperator(RecordOperator):
-    """Results carry the window's largest timestamp (C20), so handlers return (value, timestamp)."""
+    """Runs any window, element by element. Results carry the largest timestamp of their window (C20), so
+    handlers return (value, timestamp)."""
 
+    context: FunctionContext
     stamps_results = True
     action = "window"
 
@@ -93,7 +98,7 @@ class WindowOperator(RecordOperator):
 
     # --- elements --------------------------------------------------------------------------------
 
-    def _element(self, value: Any, _: Any) -> list[Stamped] | None:
+    def _element(self, value: object, _: object) -> list[Stamped] | None:
         clock = self.clock
         key, timestamp = clock.current.key, clock.timestamp
         stamp = MIN_TIMESTAMP if timestamp is None else timestamp
@@ -126,7 +131,7 @@ class WindowOperator(RecordOperator):
             self._reject(value, stamp, results)
         return results
 
-    def _reject(self, value: Any, timestamp: int, results: list[Stamped]) -> None:
+    def _reject(self, value: object, timestamp: int, results: list[Stamped]) -> None:
         tag: OutputTag | None = self._operation.late_data_tag
         if tag is None:
             self._late.inc()
@@ -134,14 +139,14 @@ class WindowOperator(RecordOperator):
             results.append(((tag, value), timestamp))
 
     def _ask(
-        self, key: Any, namespace: Namespace, window: Window, value: Any, timestamp: int
+        self, key: object, namespace: Namespace, window: Window, value: object, timestamp: int
     ) -> TriggerResult:
         self._trigger_context.turn_to(key, namespace)
         return self._trigger.on_element(value, timestamp, window, self._trigger_context)
 
     # --- timers ----------------------------------------------------------------------------------
 
-    def _timer(self, time_ms: int, _: Any) -> list[Stamped] | None:
+    def _timer(self, time_ms: int, _: object) -> list[Stamped] | None:
         key, namespace = self.clock.current.key, self.clock.current.namespace
         window, place = window_of(namespace), namespace
         if self._merged is not None:
@@ -162,7 +167,7 @@ class WindowOperator(RecordOperator):
     def _act(
         self,
         result: TriggerResult,
-        key: Any,
+        key: object,
         namespace: Namespace,
         place: Namespace,
         window: Window,
@@ -182,7 +187,7 @@ class WindowOperator(RecordOperator):
             self._content.clear()
 
     def _results(
-        self, key: Any, namespace: Namespace, window: Window, content: Any
+        self, key: object, namespace: Namespace, window: Window, content: Any
     ) -> Iterable[Any]:
         operation = self._operation
         if operation.evictor is None:
@@ -198,7 +203,7 @@ class WindowOperator(RecordOperator):
         return results
 
     def _call(
-        self, key: Any, namespace: Namespace, window: Window, elements: list[Any]
+        self, key: object, namespace: Namespace, window: Window, elements: list[Any]
     ) -> Iterable[Any]:
         if self._knows_window:
             self._window_context.turn_to(key, namespace, window)
@@ -216,12 +221,14 @@ class WindowOperator(RecordOperator):
     def _is_late(self, window: Window) -> bool:
         return self._event_time and self._cleanup_time(window) <= self.clock.watermark
 
-    def _register_cleanup(self, window: Window, namespace: Namespace, key: Any) -> None:
+    def _register_cleanup(self, window: Window, namespace: Namespace, key: object) -> None:
         time_ms = self._cleanup_time(window)
         if time_ms < MAX_TIMESTAMP:  # a global window is never cleaned up
             self._trigger_context.timers(self._event_time).register(time_ms, key, namespace)
 
-    def _clean_up(self, key: Any, namespace: Namespace, place: Namespace, window: Window) -> None:
+    def _clean_up(
+        self, key: object, namespace: Namespace, place: Namespace, window: Window
+    ) -> None:
         self._scope.turn_to(key, place)
         self._content.clear()
         self._trigger_context.turn_to(key, namespace)
@@ -235,23 +242,23 @@ class WindowOperator(RecordOperator):
             self._merged.keep(key, windows)
 
     def _has_own_state(self) -> bool:
-        """True if the function may keep something for a window; most do not."""
+        """Return True if the function may keep something for a window. Most functions do not."""
         return self._has_clear or WindowStateStore.PREFIX in self._scope.prefixes
 
-    def _clear_function(self, key: Any, namespace: Namespace, window: Window) -> None:
+    def _clear_function(self, key: object, namespace: Namespace, window: Window) -> None:
         self.clock.current.key = key
         self._window_context.turn_to(key, namespace, window)
         self._window_function.clear(self._window_context)
         self._scope.clear(WindowStateStore.PREFIX)
 
-    def _merge_of(self, key: Any) -> Any:
+    def _merge_of(self, key: object) -> OnMerge:
         def on_merge(
             cover: Window, members: list[Window], place: Namespace, others: list[Namespace]
         ) -> None:
             if self._is_late(cover):
                 raise ProgramError(
-                    f"Merging windows of key {key!r} gave {cover}, which is late already (C28). A window's "
-                    "end must not move back by merging: check the merge_windows of the assigner."
+                    f"Merging windows of key {key!r} gave {cover}, which is late already (C28). Merging must "
+                    "not move the end of a window back: check merge_windows of the assigner."
                 )
             context = self._trigger_context
             context.turn_to(key, namespace_of(cover), [namespace_of(m) for m in members])
@@ -281,25 +288,25 @@ class _AssignerContext(WindowAssigner.WindowAssignerContext):
 
 
 class _TriggerContext(Trigger.OnMergeContext):
-    """Follows the current key and window."""
+    """The `ctx` argument of a trigger. It follows the current key and window."""
 
     def __init__(self, clock: TaskClock, scope: WindowScope, context: TaskRuntimeContext) -> None:
         self._clock = clock
         self._scope = scope
         self._context = context
-        self._key: Any = None
+        self._key: object = None
         self._namespace: Namespace = ()
         self._merged: list[Namespace] = []
 
     def turn_to(
-        self, key: Any, namespace: Namespace, merged: list[Namespace] | None = None
+        self, key: object, namespace: Namespace, merged: list[Namespace] | None = None
     ) -> None:
         self._key = key
         self._namespace = namespace
         self._merged = merged or []
         self._scope.turn_to(key, namespace)
 
-    def timers(self, event_time: bool) -> Any:
+    def timers(self, event_time: bool) -> Timers:
         state = self._clock.state
         assert state is not None
         return state.event_timers if event_time else state.processing_timers
@@ -307,7 +314,7 @@ class _TriggerContext(Trigger.OnMergeContext):
     def get_current_processing_time(self) -> int:
         return self._clock.processing_time_ms
 
-    def get_metric_group(self) -> Any:
+    def get_metric_group(self) -> MetricGroup:
         return self._context.get_metrics_group()
 
     def get_current_watermark(self) -> int:
@@ -352,11 +359,11 @@ class _WindowContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunctio
         self._store = store
         self._window: Window | None = None
 
-    def turn_to(self, key: Any, namespace: Namespace, window: Window) -> None:
+    def turn_to(self, key: object, namespace: Namespace, window: Window) -> None:
         self._scope.turn_to(key, namespace)
         self._window = window
 
-    def window(self) -> Any:
+    def window(self) -> Window | None:
         return self._window
 
     def current_processing_time(self) -> int:

@@ -1,14 +1,15 @@
 """Tumbling and sliding windows in event time that combine their elements and fire when they end.
 
-Content is kept by *pane*: the stretches that the starts and ends of all windows cut time into. An element
-goes into one pane, whatever the size and slide, and a window that ends is put together from its panes. So a
-window of a day that slides by a minute costs one update per element, not 1,440.
+Content is kept by *pane*: the starts and ends of all windows cut time into panes. An element goes into one
+pane, whatever the size and slide, and a window that ends is put together from its panes. So a window of a day
+that slides by a minute costs one update per element, not 1,440.
 
 The state is pane -> {key: content}. No timers are needed: all windows with the same start end together, and
 the panes tell which windows have content. The content of panes that a batch touches is in `_open`, ready to
-use; only what is needed beyond the batch comes to rest in the state.
+use; only what is needed beyond the batch is written to the state.
 
-In a sliding window elements are combined pane by pane: in the order of time, and of arrival within a pane.
+In a sliding window, elements are combined pane by pane: in the order of time, and within a pane in the order
+of arrival.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import chain, repeat
-from math import gcd
 from typing import Any
 
 import numpy
@@ -29,34 +29,31 @@ from millpond.core.key_groups import order_of
 from millpond.datastream.state import StateKind
 from millpond.datastream.window import TimeWindow
 from millpond.engine.context import TaskClock
+from millpond.engine.windows.alignment import alignment_of
 from millpond.engine.windows.batched import BatchedWindowOperator
 from millpond.engine.windows.sliding_total import SlidingTotal, SlidingTotals
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
 from millpond.state.key_group_state import KeyGroupState
-from millpond.state.tables import MISSING
+from millpond.state.tables import MISSING, MapTable
 
 _PANES = "_panes"
-_FEW_PANES = 4  # to put so many together is cheaper than to keep totals
+_FEW_PANES = 4  # putting up to this many panes together is cheaper than keeping totals
 _NOTHING: dict[Any, Any] = {}
 
 
 class PaneWindowOperator(BatchedWindowOperator):
-    """`_open`: pane -> {key: content}."""
+    """Tumbling and sliding windows that combine their elements. `_open` is pane -> {key: content}."""
 
     _open: dict[int, dict[Any, Any]]
 
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         super().__init__(plan, clock, subtask)
-        assigner: Any = self._assigner
-        self._size: int = assigner.size
-        self._slide: int = getattr(assigner, "slide", assigner.size)
-        self._offset: int = assigner.offset
-        self._pane = gcd(self._size, self._slide)
+        self._size, self._slide, self._offset, self._pane = alignment_of(self._assigner)
         self._keeps_totals = self._size // self._pane > _FEW_PANES
 
     def bind(self, state: KeyGroupState) -> None:
-        self._table: Any = state.table(_PANES, StateKind.MAP)
+        self._table: MapTable = state.table(_PANES, StateKind.MAP)
         self._derived = state.derived
 
     # --- elements --------------------------------------------------------------------------------
@@ -65,12 +62,11 @@ class PaneWindowOperator(BatchedWindowOperator):
         times, last = self._times(bundle, self._size), self._size - 1
         since = (times - self._offset) % self._slide
         last_starts = times - since
-        # Where the slide is larger than the size, there is room between windows.
+        # If the slide is larger than the size, there are gaps between windows.
         outside = since >= self._size
         late = self._lateness
-        over = (
-            numpy.maximum(bundle.clocks, MIN_TIMESTAMP + late) - late
-        )  # what is not kept any more
+        # Windows that end up to here are not kept any more.
+        over = numpy.maximum(bundle.clocks, MIN_TIMESTAMP + late) - late
         too_late = numpy.where(outside, times, last_starts + last) <= over
         if too_late.any():
             values = bundle.open_values()
@@ -92,7 +88,8 @@ class PaneWindowOperator(BatchedWindowOperator):
         first_starts: Numbers,
         last_starts: Numbers,
     ) -> None:
-        """Add elements; stop at those that come when windows they belong to have fired already."""
+        """Add elements. When one of `partly_late` comes, some of its windows have ended: bring the clock
+        there first, and fire these windows again."""
         values, keys = bundle.open_values(), thaw_all(bundle.keys or [])
         panes = (times - (times - self._offset) % self._pane).tolist()
         begin = 0
@@ -128,19 +125,19 @@ class PaneWindowOperator(BatchedWindowOperator):
         except Exception as problem:
             raise self.failed(problem, self.action, value) from None
 
-    def _added_late(self, key: Any, pane: int, starts: range, place: Place) -> None:
-        """Windows of the element that have fired and are still kept fire again."""
+    def _added_late(self, key: object, pane: int, starts: range, place: Place) -> None:
+        """Fire those windows of a late element again that have fired and are still kept."""
         clock, _, _ = place
         self._forget_total(key, pane)
         last, late = self._size - 1, self._lateness
         again = [start for start in starts if start + last <= clock < start + last + late]
         if again:
             contents = self._contents_of(key, again)
-            for start in reversed(again):  # the newest first, as the assigner lists them
+            for start in reversed(again):  # the newest first, in the order of the assigner
                 self._emit_again(start, key, contents[start], place)
 
-    def _contents_of(self, key: Any, starts: list[int]) -> dict[int, Any]:
-        """What windows hold for one key that has content in all of them."""
+    def _contents_of(self, key: object, starts: list[int]) -> dict[int, Any]:
+        """Return the content of windows, by start, for a key that has content in all of them."""
         total, done = SlidingTotal(), starts[0]
         contents = {}
         for start in starts:
@@ -150,7 +147,7 @@ class PaneWindowOperator(BatchedWindowOperator):
             contents[start] = total.total(start, self._merge)
         return contents
 
-    def _emit_again(self, start: int, key: Any, content: Any, place: Place) -> None:
+    def _emit_again(self, start: int, key: object, content: object, place: Place) -> None:
         namespace = (start, start + self._size)
         window = TimeWindow(*namespace)
         self.clock.current.key = key
@@ -187,12 +184,12 @@ class PaneWindowOperator(BatchedWindowOperator):
             self._derived.clear()
 
     def _first_start_after(self, clock: int) -> int:
-        """Of the first window that ends after `clock`."""
+        """Return the start of the first window that ends after `clock`."""
         ends_from = clock + 1 - (self._size - 1)
         return ends_from + (self._offset - ends_from) % self._slide
 
     def _windows(self, panes: list[int], start: int, watermark: int) -> Iterator[int]:
-        """The starts of windows with content, from `start` on, that end up to `watermark`."""
+        """Yield the starts of windows with content, from `start` on, that end at or before `watermark`."""
         while start + self._size - 1 <= watermark:
             index = bisect_left(panes, start)
             if index == len(panes):
@@ -201,20 +198,21 @@ class PaneWindowOperator(BatchedWindowOperator):
             if pane < start + self._size:
                 yield start
                 start += self._slide
-            else:  # nothing for a while
+            else:  # no content for a while
                 start = self._first_start_after(pane - 1)
 
     def _fire(self, start: int, panes: list[int]) -> None:
         end = start + self._size
         contents = self._totals(start, panes) if self._keeps_totals else self._contents(start)
-        if not self.clock.keeps_order:  # the state has them in another order than the batch
+        if not self.clock.keeps_order:  # the order in the state differs from that in the batch
             contents = dict(sorted(contents.items(), key=lambda content: order_of(content[0])))
         self._emit_windows(
             zip(repeat(start), repeat(end), contents, contents.values()), is_over=not self._lateness
         )
 
     def _clear_windows(self, start: int) -> None:
-        """Windows that begin at `start` are not even kept for late elements any more."""
+        """Clear what the function keeps for windows that begin at `start`. They are no longer kept, not even
+        for late elements."""
         if self._has_own_state():
             namespace = (start, start + self._size)
             self.clock.watermark = max(self.clock.watermark, namespace[1] - 1 + self._lateness)
@@ -226,7 +224,7 @@ class PaneWindowOperator(BatchedWindowOperator):
                 self._clear_function(key, namespace, TimeWindow(*namespace))
 
     def _contents(self, start: int) -> dict[Any, Any]:
-        """What the window holds for each key, put together from its panes."""
+        """Return the content of a window for each key, put together from its panes."""
         contents = self._pane_contents(start)
         for pane in range(start + self._pane, start + self._size, self._pane):
             for key, content in self._pane_contents(pane).items():
@@ -237,16 +235,16 @@ class PaneWindowOperator(BatchedWindowOperator):
         return contents
 
     def _pane_contents(self, pane: int) -> dict[Any, Any]:
-        """In the order in which the keys came; to be changed at will."""
+        """Return the content of a pane by key, in the order in which keys came. The caller may change it."""
         stored, opened = self._table.data.get(pane), self._open.get(pane, _NOTHING)
         if self._pane == self._size and not self._lateness and not stored:
-            return opened  # nobody will ask again
+            return opened  # nobody will ask for it again
         at_rest = dict(stored.items()) if stored else {}
         at_rest.update((key, freeze(content)) for key, content in opened.items())
         return {key: thaw(content) for key, content in at_rest.items()}
 
-    def _panes_of(self, key: Any, panes: range) -> Iterator[tuple[int, Any]]:
-        """The panes that have content for a key, and the content at rest."""
+    def _panes_of(self, key: object, panes: range) -> Iterator[tuple[int, Any]]:
+        """Yield those panes that have content for a key, with the content at rest."""
         for pane in panes:
             content = self._open.get(pane, _NOTHING).get(key, MISSING)
             if content is MISSING:
@@ -254,12 +252,12 @@ class PaneWindowOperator(BatchedWindowOperator):
             if content is not MISSING:
                 yield pane, freeze(content)
 
-    def _merge(self, first: Any, second: Any) -> Any:
+    def _merge(self, first: object, second: object) -> object:
         merged = self._combining.merged(first, second)
         if merged is None:
             raise ProgramError(
-                f"{type(self._operation.combine).__name__}.merge returned None; a sliding window is put "
-                "together from parts and needs it to return the accumulator of both."
+                f"{type(self._operation.combine).__name__}.merge returned None. A sliding window is put "
+                "together from parts, so merge must return an accumulator of both."
             )
         return merged
 
@@ -268,7 +266,7 @@ class PaneWindowOperator(BatchedWindowOperator):
     def _totals(self, start: int, panes: list[int]) -> dict[Any, Any]:
         totals = self._derived.get(_PANES)
         end = start + self._size
-        if totals is None or totals.end >= end:  # a batch that is run again finds them too far
+        if totals is None or totals.end >= end:  # they may be ahead if the batch is run again
             totals = self._derived[_PANES] = SlidingTotals(self._merge)
         for pane in panes[bisect_left(panes, max(start, totals.end)) : bisect_left(panes, end)]:
             opened, stored = self._open.get(pane, _NOTHING), self._table.data.get(pane, _NOTHING)
@@ -280,8 +278,8 @@ class PaneWindowOperator(BatchedWindowOperator):
         totals.end = end
         return totals.of_window(start)
 
-    def _forget_total(self, key: Any, pane: int) -> None:
-        """A pane has changed after it was added up."""
+    def _forget_total(self, key: object, pane: int) -> None:
+        """Compute the total of a key again if a pane has changed after it was added to the total."""
         totals = self._derived.get(_PANES)
         if totals is not None and pane < totals.end:
             totals.remove(key)

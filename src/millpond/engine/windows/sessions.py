@@ -1,9 +1,9 @@
-"""Sessions in event time whose elements are combined (reduce, aggregate), without lateness.
+"""Session windows in event time that combine their elements (reduce, aggregate), without lateness.
 
-The sessions of a key rest together in one value: ((start, end, content), ...), mostly one. An element takes
-those it touches into one session. Sessions that are open beyond a batch have a timer at or before their
-end; one that has grown when its timer fires gets another at its new end. So no timer is ever deleted, and
-sessions that begin and end within a batch cost neither state nor timer.
+The sessions of a key rest together in one value: ((start, end, content), ...). Mostly there is only one. An
+element merges the sessions that it touches into one. Sessions that are open beyond a batch have a timer at or
+before their end; if a session has grown when its timer fires, it gets another one at its new end. So no timer
+is ever deleted, and sessions that begin and end within a batch cost neither state nor timers.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from millpond.datastream.state import StateKind
 from millpond.engine.context import TaskRuntimeContext
 from millpond.engine.windows.batched import BatchedWindowOperator
 from millpond.state.key_group_state import KeyGroupState
-from millpond.state.tables import MISSING
+from millpond.state.tables import MISSING, ValueTable
 
 _SESSIONS = "_sessions"
 
 
 class _Session:
-    at_rest: Any = None  # as it is in the state, if it is
+    at_rest: tuple[int, int, Any] | None = None  # as it is in the state; None if it is not there
     has_timer = False
 
-    def __init__(self, start: int, end: int, content: Any) -> None:
+    def __init__(self, start: int, end: int, content: object) -> None:
         self.start = start
         self.end = end
         self.content = content
@@ -50,25 +50,24 @@ _end_of_window = itemgetter(1)
 
 
 class SessionWindowOperator(BatchedWindowOperator):
-    """`_open`: the session of each key that a batch touches; None if it has ended. Keys with several at the
-    same time are in `_several` instead."""
+    """Session windows that combine their elements. `_open` has the session of each key that a batch touches;
+    None if it has ended. Keys with several sessions at the same time are in `_several` instead."""
 
     _open: dict[Any, _Session | None]
 
     def open(self, context: TaskRuntimeContext) -> None:
         super().open(context)
-        self._assigner: Any = self._assigner
         self._gap: int | None = getattr(self._assigner, "session_gap", None)
 
     def bind(self, state: KeyGroupState) -> None:
-        self._table: Any = state.table(_SESSIONS, StateKind.VALUE)
+        self._table: ValueTable = state.table(_SESSIONS, StateKind.VALUE)
         self._timers = state.event_timers
 
     def begin(self) -> None:
         super().begin()
         self._several: dict[Any, list[_Session]] = {}
         self._over: list[tuple[int, int, Any, Any]] = []  # (start, end, key, content) to emit
-        self._untimed: set[Any] = set()  # keys whose timers have fired
+        self._untimed: set[object] = set()  # keys whose timers have fired
 
     # --- elements --------------------------------------------------------------------------------
 
@@ -110,7 +109,7 @@ class SessionWindowOperator(BatchedWindowOperator):
             raise self.failed(problem, self.action, value) from None
 
     def _ends(self, values: list[Any], times: Numbers) -> list[int]:
-        """Where the session of each element would end if it were alone."""
+        """Return where the session of each element would end if the element were alone in it."""
         if self._gap is not None:
             return (times + self._gap).tolist()  # type: ignore[no-any-return]
         value = None
@@ -118,13 +117,14 @@ class SessionWindowOperator(BatchedWindowOperator):
         ends: list[int] = []
         try:
             for value, time_ms in zip(values, times.tolist(), strict=True):
-                ends.append(assign(value, time_ms, context)[0].end)
+                (window,) = assign(value, time_ms, context)
+                ends.append(window.end)
         except Exception as problem:
             raise self.failed(problem, self.action, value) from None
         return ends
 
-    def _load(self, key: Any) -> None:
-        """From the state, if the batch has not touched this key yet."""
+    def _load(self, key: object) -> None:
+        """Load the sessions of a key from the state, unless the batch has already touched the key."""
         stored = self._table.data.get(key)
         if stored is None or len(stored) == 1:
             if key not in self._several:
@@ -132,8 +132,10 @@ class SessionWindowOperator(BatchedWindowOperator):
         elif key not in self._several:
             self._several[key] = list(map(_Session.stored, stored))
 
-    def _take_among_several(self, key: Any, start: int, end: int, clock: int, value: Any) -> bool:
-        """False if the element is late."""
+    def _take_among_several(
+        self, key: object, start: int, end: int, clock: int, value: object
+    ) -> bool:
+        """Put an element into one of several sessions of its key. Return False if the element is late."""
         sessions = self._several.get(key)
         if sessions is None:
             if end - 1 <= clock:
@@ -177,12 +179,13 @@ class SessionWindowOperator(BatchedWindowOperator):
             self._close(key, sessions, watermark)
         self._over = []
         over.sort(key=_end_of_window)
-        if len(set(map(_end_of_window, over))) < len(over):  # however batches are cut
+        if len(set(map(_end_of_window, over))) < len(over):
+            # The order must not depend on where batches are cut.
             over.sort(key=lambda window: (window[1], order_of(window[2])))
         self._emit_windows(over, is_over=True)
 
-    def _close(self, key: Any, sessions: list[_Session], clock: int) -> None:
-        """Sessions that have ended at `clock` take no more elements."""
+    def _close(self, key: object, sessions: list[_Session], clock: int) -> None:
+        """Move the sessions that have ended at `clock`, and so take no more elements, to those to emit."""
         left = []
         for session in sessions:
             if session.end - 1 <= clock:
@@ -197,7 +200,7 @@ class SessionWindowOperator(BatchedWindowOperator):
         for key, sessions in self._several.items():
             self._put_to_rest(key, sessions)
 
-    def _put_to_rest(self, key: Any, sessions: list[_Session]) -> None:
+    def _put_to_rest(self, key: object, sessions: list[_Session]) -> None:
         stored = self._table.data.get(key, ())
         if not sessions:
             if stored:

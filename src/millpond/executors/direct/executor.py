@@ -1,7 +1,7 @@
 """Runs a bounded job in the calling process, without Spark, in milliseconds: for users' unit tests.
 
-Everything but Spark is the same: plan, frames, key groups, logs, epochs. What passes here passes on
-Spark, because records and state take the same way through the same code.
+Everything but Spark is the same: plan, frames, key groups, change logs, epochs. A test that passes here
+passes on Spark, because records and state take the same way through the same code.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import cloudpickle
 
 from millpond.common.job import JobStatus
 from millpond.driver.coordinator import Coordinator
+from millpond.driver.executor import Executor, ExecutorFactory
 from millpond.driver.output import OutputDelivery
 from millpond.driver.reporting.checkpoint_history import CheckpointHistory
 from millpond.driver.reporting.job_record import JobRecord
@@ -30,6 +31,7 @@ from millpond.state.change_log import MemoryLogStore
 
 
 def check_ends(plan: JobPlan) -> None:
+    """Raise ProgramError if a source of the job never ends."""
     for head in plan.source_tasks:
         operator = plan.operators[head.root]
         if operator.function.endless:
@@ -39,8 +41,8 @@ def check_ends(plan: JobPlan) -> None:
             )
 
 
-class DirectExecutors:
-    """The attempts at one job. State, positions and output live on from one to the next."""
+class DirectExecutors(ExecutorFactory):
+    """Makes the attempts at one job. State, positions and output live on from one attempt to the next."""
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class DirectExecutors:
         self._started = False
 
     def start(self) -> None:
+        """Start the coordinator before the first attempt runs; later calls do nothing."""
         if not self._started:
             self._started = True
             self.coordinator.start()
@@ -79,15 +82,15 @@ class DirectExecutors:
         self.coordinator.close()
 
     def job_folder(self) -> None:
-        """Everything is in memory."""
+        """Return None: everything is in memory."""
 
     def workers(self) -> list[dict[str, Any]]:
-        place = {"id": "driver", "host": socket.gethostname(), "port": 0}
+        place: dict[str, object] = {"id": "driver", "host": socket.gethostname(), "port": 0}
         return [{**place, "cores": 1, "memory-bytes": 0, "slots": 1}]
 
 
-class DirectExecutor:
-    """One attempt: goes on with the batch at which the one before failed."""
+class DirectExecutor(Executor):
+    """One attempt. It goes on with the batch at which the attempt before it failed."""
 
     def __init__(self, job: DirectExecutors, plan: JobPlan, blob: bytes, attempt: int) -> None:
         self._job = job
@@ -101,7 +104,7 @@ class DirectExecutor:
         self._job.start()
         while coordinator.end is None:
             self._run_batch()
-        coordinator.commit_output()  # again, if it failed
+        coordinator.commit_output()  # once more, in case that is where the attempt before failed
         self._host.close()
         self._sinks.close()
 
@@ -127,7 +130,7 @@ class DirectExecutor:
         try:
             rows: list[Row] = []
             for lane in job.lanes:
-                # A copy, as a worker would get it: a failed attempt must not leave traces in the plan.
+                # A copy, such as a worker would get: a failed attempt must not leave traces in the plan.
                 copied = LanePlan.decode(lane.encode(), "a lane")
                 rows.extend(self._host.run_lane(copied))
             for level in range(1, self._plan.levels + 1):

@@ -1,1 +1,1 @@
-"""Slots: long-lived processes that own a partition's state and functions. See `lifecycle.py`."""
+"""Slots: long-lived processes, each of which owns a partition's state and functions. See `lifecycle.py`."""

@@ -14,8 +14,9 @@
                     │
                   ENDED
 
-A slot whose executor (its JVM) dies ends at once, without CLOSING: close() is not guaranteed. State in a
-slot is a cache; the log in Spark's state store is the truth, so a slot may die at any moment.
+A slot whose executor (its JVM) dies ends at once, without CLOSING: close() is not guaranteed to be called.
+State in a slot is a cache; the change log in Spark's state store is the truth, so a slot may die at any
+moment.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from enum import Enum
 
 
 class SlotState(Enum):
+    """The states of a slot, as the picture above shows them."""
+
     STARTING = "starting"
     READY = "ready"
     WORKING = "working"
@@ -41,12 +44,13 @@ _ALLOWED = {
 
 
 class SlotLife:
-    """Holds the state and refuses what the picture does not show."""
+    """Holds the state of a slot and refuses changes that the picture does not show."""
 
     def __init__(self) -> None:
         self.state = SlotState.STARTING
 
     def go(self, state: SlotState) -> None:
+        """Enter a state. Raises RuntimeError if it cannot follow the current one."""
         if state not in _ALLOWED[self.state]:
             raise RuntimeError(f"a slot cannot go from {self.state.value} to {state.value}")
         self.state = state

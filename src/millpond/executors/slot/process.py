@@ -1,9 +1,9 @@
 """A slot: the process that owns a partition's key groups, timers and opened functions.
 
-Two threads. The main one works for the owner, the relay that was let in last. The other one, the door,
-lets relays in, sends signs of life, and ends the process when nobody needs it any more. Only the owner's
-messages are answered: an attempt with a lower number than one seen before is a zombie and is refused.
-A third one answers look-ups (`queryable/server.py`), if a function declares queryable state.
+It has two threads. The main thread works for the owner, which is the relay that was let in last. The other
+one, the door, lets relays in, sends signs of life, and ends the process when nobody needs it any more. Only
+the owner's messages are answered: a task attempt with a lower number than one seen before is a zombie and is
+refused. If a function declares queryable state, a third thread answers look-ups (`queryable/server.py`).
 """
 
 from __future__ import annotations
@@ -52,21 +52,22 @@ from millpond.executors.slot.protocol import (
     same_user,
 )
 from millpond.executors.slot.settings import SlotSettings
+from millpond.state.change_log import LogStore
 
 if TYPE_CHECKING:
     from millpond.queryable.server import StateServer
 
 _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
-_GRACE_S = 30.0  # for a function that is at work when its job ends
+_GRACE_S = 30.0  # for a function that is still working when its job ends
 _ROWS_AT_ONCE = 256
 _WRITTEN_AT_ONCE = 4 << 20
 _LOG_BYTES = 1 << 20
 
 
-class RelayedLog:
-    """The log of one key group as the slot sees it: the head came with the request, rows are asked
-    for one by one, what is written goes back with the answer; if it is much, some of it ahead."""
+class RelayedLog(LogStore):
+    """The change log of one key group as the slot sees it. The log head came with the request; rows are asked
+    for one by one; what is written goes back with the answer, or some of it ahead if it is much."""
 
     def __init__(self, head: bytes | None, connection: Connection) -> None:
         self._head = head
@@ -101,6 +102,8 @@ class RelayedLog:
 
 
 class Slot:
+    """The slot of one partition. `run` is for the main thread, `watch` for the thread called the door."""
+
     def __init__(self, settings: SlotSettings, partition: int, listener: socket.socket) -> None:
         self._settings = settings
         self._memory_limit_mb = settings.memory_limit_mb()
@@ -129,6 +132,7 @@ class Slot:
     # --- the main thread -------------------------------------------------------------------------
 
     def run(self) -> None:
+        """Work for one owner after the other, until the slot is no longer needed; then close functions."""
         while (owner := self._next_owner()) is not None:
             with contextlib.suppress(ConnectionLost):
                 self._serve(owner)
@@ -137,12 +141,12 @@ class Slot:
                 if self._owner is owner:
                     self._owner = self._next_owners.popleft() if self._next_owners else None
             owner.close()
-        with contextlib.suppress(Exception):  # the job has ended; nobody could be told
+        with contextlib.suppress(Exception):  # the job has ended, so there is nobody to tell
             self._close_functions()
         self._life.go(SlotState.ENDED)
 
     def _next_owner(self) -> Connection | None:
-        """Wait for somebody to work for; None when the slot is no longer needed."""
+        """Wait for a relay to work for, and return it; None when the slot is no longer needed."""
         while True:
             with self._lock:
                 if self._owner is None and not self._ending:
@@ -200,7 +204,7 @@ class Slot:
             owner.send(MessageKind.DONE)
             self._garbage_waits = True
         else:
-            raise SlotError(f"A slot cannot do {kind.name}.")
+            raise SlotError(f"A slot cannot answer a message of the kind {kind.name}.")
 
     def _load_plan(self, blob: bytes, attempt: int) -> None:
         if self._host is None:
@@ -250,7 +254,7 @@ class Slot:
         owner.send(MessageKind.DONE, (rows, log.written, log.deleted, log.new_head))
 
     def _answer_look_ups(self) -> None:
-        """A function has declared a queryable state."""
+        """Announce queryable states, and start the server for them. Called when a function declares one."""
         if self._server is None:
             from millpond.queryable.server import ServerSettings, StateServer
 
@@ -268,10 +272,10 @@ class Slot:
 
     def _check_memory(self) -> None:
         limit_mb, used_mb = self._memory_limit_mb, resident_mb()
-        self._memory_share = used_mb / limit_mb  # goes to the driver with the next counts
+        self._memory_share = used_mb / limit_mb  # the driver gets it with the next counts
         if used_mb > limit_mb:
             raise SlotMemoryError(
-                f"Slot {self._partition} uses {used_mb:.0f} MB, its limit is {limit_mb} MB. Raise "
+                f"Slot {self._partition} uses {used_mb:.0f} MB, but its limit is {limit_mb} MB. Raise "
                 "millpond.slot.memory-mb, spread the job over more partitions "
                 "(parallelism.default), or keep less state (TTL, timers that clear it)."
             )
@@ -301,6 +305,8 @@ class Slot:
     # --- the door --------------------------------------------------------------------------------
 
     def watch(self, executor_fd: int) -> None:
+        """Let relays in and send signs of life, until the slot is no longer needed. Ends the process at once
+        when the executor dies; `executor_fd` is a file descriptor of that process."""
         try:
             self._watch(executor_fd)
         except BaseException:  # a slot that nobody can reach or end must not stay
@@ -316,7 +322,7 @@ class Slot:
             ready = {fd for fd, _ in poll.poll(_ALIVE_EVERY_S * 1000)}
             if executor_fd in ready:
                 _remove_files(self._settings, self._partition, self.socket_inode)
-                os._exit(0)  # nobody is there to tell, nothing to save
+                os._exit(0)  # there is nobody to tell and nothing to save
             if self._listener.fileno() in ready:
                 with contextlib.suppress(OSError, ConnectionLost):
                     self._let_in(self._listener.accept()[0])
@@ -330,7 +336,8 @@ class Slot:
             unneeded_since_s = (unneeded_since_s or now_s) if unneeded else None
             if unneeded_since_s is not None and now_s - unneeded_since_s > _GRACE_S:
                 print(
-                    f"slot {self._partition}: a function goes on after its job; ended", flush=True
+                    f"slot {self._partition}: ended, because a function went on after its job",
+                    flush=True,
                 )
                 _remove_files(self._settings, self._partition, self.socket_inode)
                 os._exit(1)
@@ -367,10 +374,10 @@ class Slot:
                 has_plan = self._host is not None
                 connection.send(MessageKind.WELCOME, {"pid": os.getpid(), "has_plan": has_plan})
                 if attempt == self._newest_attempt and self._owner is not None:
-                    # Another pass of the same task, in another Python worker: it waits its turn.
+                    # This is another pass of the same task, in another Python worker: it waits its turn.
                     self._next_owners.append(connection)
                 else:
-                    # The attempt before is a zombie. What it did is undone by the next request.
+                    # The attempt before it is a zombie. The next request undoes what it did.
                     self._drop_owners()
                     self._owner = connection
                 self._newest_attempt = attempt
@@ -391,7 +398,7 @@ class Slot:
         except FileNotFoundError:
             return True
         except OSError:
-            return False  # a shared folder that is away for a moment
+            return False  # a shared folder may be unreachable for a moment
 
     def _drop_owners(self) -> None:
         if self._owner is not None:
@@ -407,6 +414,7 @@ class Slot:
 
 
 def missing_module(problem: ModuleNotFoundError) -> str:
+    """Return the message for a module that workers lack. It names the module and says what to do."""
     return (
         f"Workers cannot import '{problem.name}', which the program uses. Call "
         "env.add_python_file() with the module, package folder or zip, or install it on the workers."
@@ -414,12 +422,13 @@ def missing_module(problem: ModuleNotFoundError) -> str:
 
 
 def resident_mb() -> float:
+    """Return how much memory this process uses now, in MB."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / (1 << 20)
 
 
 class _Tee(io.TextIOBase):
-    """What functions print goes to the executor's output and, for error reports, into the log."""
+    """Sends what functions print to the executor's output and, for error reports, to the slot's log."""
 
     def __init__(self, log_fd: int, executor_fd: int) -> None:
         self._log_fd = log_fd
@@ -430,7 +439,7 @@ class _Tee(io.TextIOBase):
 
     def write(self, text: str) -> int:
         data = text.encode(errors="replace")
-        with contextlib.suppress(OSError):  # the executor's output may be gone, the disk full
+        with contextlib.suppress(OSError):  # the executor's output may be gone, or the disk full
             os.write(self._executor_fd, data)
         with contextlib.suppress(OSError):
             if os.lseek(self._log_fd, 0, os.SEEK_CUR) > _LOG_BYTES:
@@ -440,13 +449,13 @@ class _Tee(io.TextIOBase):
 
 
 def _limit_memory(limit_mb: int) -> None:
-    """A second line of defence, between two looks at the memory in use: the kernel says no."""
+    """Have the kernel refuse more memory. This is the second line of defence, in between two checks."""
     limit = (limit_mb + 512) << 20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> None:
-    """Leave nothing behind, unless another slot has taken this one's place meanwhile."""
+    """Remove the files of a slot, unless another slot has taken its place meanwhile."""
     with (
         contextlib.suppress(OSError),
         open(settings.path(partition, "lock"), "w", encoding="ascii") as lock,
@@ -456,13 +465,13 @@ def _remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> 
             for suffix in ("sock", "log", "lock"):
                 os.unlink(settings.path(partition, suffix))
             shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
-            os.rmdir(settings.folder)  # the last one of the job
+            os.rmdir(settings.folder)  # succeeds for the last slot of the job only
 
 
 @contextlib.contextmanager
 def _listening(path: str) -> Iterator[socket.socket]:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # left behind by one that was killed; we hold the partition's lock
+        os.unlink(path)  # a slot that was killed has left it; we hold the partition's lock
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o177)
         listener.bind(path)
@@ -472,7 +481,7 @@ def _listening(path: str) -> Iterator[socket.socket]:
 
 
 def main() -> None:
-    """Arguments as JSON: settings, partition, executor_pid, ready_fd, output_fd."""
+    """Run a slot. The one argument is JSON with settings, partition, executor_pid, ready_fd, output_fd."""
     arguments = json.loads(sys.argv[1])
     settings, partition = SlotSettings(**arguments["settings"]), arguments["partition"]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends the job

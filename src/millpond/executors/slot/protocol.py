@@ -1,4 +1,4 @@
-"""What a relay (in Spark's Python worker) and a slot say to each other over a Unix socket.
+"""The messages between a relay (in Spark's Python worker) and a slot, over a Unix socket.
 
 Every message, version 1 (little endian):
 
@@ -10,8 +10,8 @@ Every message, version 1 (little endian):
     8       8     length of the payload
     16      ...   payload: a pickle of plain containers, numbers, text and bytes
 
-Both ends belong to the same user: the socket's folder is private, and each end asks the kernel who the
-other one is before it reads anything (`same_user`).
+Both ends belong to the same user: the socket's folder is private, and each end asks the kernel who is at the
+other end before it reads anything (`same_user`).
 """
 
 from __future__ import annotations
@@ -34,45 +34,50 @@ _HEADER = struct.Struct("<2sBBIQ")
 _SENT_TOGETHER = 64 * 1024
 _CREDENTIALS = struct.Struct("3i")
 
-BEFORE_ALL_TASKS = -1  # a task attempt that every other one is newer than
+BEFORE_ALL_TASKS = -1  # the number of a task attempt that is older than any other
 
 
 class MessageKind(IntEnum):
+    """The kinds of messages. The comments say who sends one, what it contains, and (->) what the answer
+    is."""
+
     HELLO = 1  # relay: {run, generation, attempt}
     WELCOME = 2  # slot: {pid, has_plan}
-    REFUSED = 3  # slot: why
-    OUTDATED = 4  # slot: it belongs to an older run and ends now
+    REFUSED = 3  # slot: the reason
+    OUTDATED = 4  # slot: nothing; it belongs to an older run and ends now
     PLAN = 5  # relay: (job blob, attempt)
     LANE = 6  # relay: path of a lane plan -> ROWS ..., DONE
     LABEL = 7  # relay: (level, label, log head, blobs) -> READ or WRITE ..., DONE
-    READ = 8  # slot: number of a log row it needs -> ROW
-    ROW = 9  # relay: the row
+    READ = 8  # slot: number of the log row that it needs -> ROW
+    ROW = 9  # relay: the log row
     ROWS = 10  # slot: some rows
     SINKS = 11  # relay: the arguments of `run_sinks` -> DONE
-    CLOSE_LEVEL = 12  # relay: level; if this was the last batch, functions are closed -> DONE
+    CLOSE_LEVEL = 12  # relay: level; if this was the last batch, its functions are closed -> DONE
     DONE = 13  # slot: the result
     ERROR = 14  # slot: (name of a Millpond error, its arguments)
-    ALIVE = 15  # slot: still working
-    WRITE = 16  # slot: some rows of a large snapshot, ahead of the rest
+    ALIVE = 15  # slot: nothing; it is still working
+    WRITE = 16  # slot: some log rows of a large snapshot, ahead of the rest
 
 
 class ConnectionLost(Exception):
-    """The other end is gone, or what it sent is damaged."""
+    """The other end is gone, or what it has sent is damaged."""
 
 
 class Connection:
-    """Messages over a connected socket. Sending is safe from several threads."""
+    """Messages over a connected socket. Several threads may send, but only one may receive."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
         self._sending = threading.Lock()
 
-    def send(self, kind: MessageKind, content: Any = None) -> None:
+    def send(self, kind: MessageKind, content: object = None) -> None:
+        """Send a message. Raises ConnectionLost if the other end is gone, TimeoutError if the socket has a
+        timeout and the other end does not read."""
         payload = pickle.dumps(content, 5)
         header = _HEADER.pack(MAGIC, VERSION, kind, zlib.crc32(payload), len(payload))
         try:
             with self._sending:
-                if len(payload) <= _SENT_TOGETHER:  # else the other end wakes up twice
+                if len(payload) <= _SENT_TOGETHER:  # otherwise the other end would wake up twice
                     self.socket.sendall(header + payload)
                 else:
                     self.socket.sendall(header)
@@ -83,7 +88,8 @@ class Connection:
             raise ConnectionLost(str(problem)) from None
 
     def send_alive(self) -> None:
-        """Unless something is being sent anyway."""
+        """Send a sign of life, unless another message is being sent anyway. Never raises or waits for a
+        lock."""
         if self._sending.acquire(blocking=False):
             try:
                 payload = pickle.dumps(None, 5)
@@ -91,12 +97,13 @@ class Connection:
                 header = _HEADER.pack(MAGIC, VERSION, kind, zlib.crc32(payload), len(payload))
                 self.socket.sendall(header + payload)
             except OSError:
-                pass  # the other end is gone; whoever reads will notice
+                pass  # the other end is gone; the thread that receives will notice
             finally:
                 self._sending.release()
 
     def receive(self) -> tuple[MessageKind, Any]:
-        """The next message. TimeoutError if the socket has a timeout and nothing came."""
+        """Wait for the next message and return it. Raises ConnectionLost if the other end is gone or the
+        message is damaged, TimeoutError if the socket has a timeout and nothing came."""
         magic, version, kind, checksum, length = _HEADER.unpack(self._read(_HEADER.size))
         if magic != MAGIC or version != VERSION:
             raise ConnectionLost(f"this is not protocol version {VERSION}: {magic!r} {version}")
@@ -123,25 +130,28 @@ class Connection:
         return data
 
     def close(self) -> None:
+        """End the connection. A thread that is receiving from it gets ConnectionLost."""
         with contextlib.suppress(OSError):  # it may be closed already
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
 
 def peer_of(sock: socket.socket) -> tuple[int, int]:
-    """(process id, user id) of the other end, from the kernel. For a connection to a listening socket
-    that is the process which listens."""
+    """Return (process id, user id) of the other end, as the kernel knows them. For a connection to a
+    listening socket, that is the process that listens."""
     peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, _ = _CREDENTIALS.unpack(peer)
     return pid, user
 
 
 def same_user(sock: socket.socket) -> bool:
+    """Return whether the process at the other end belongs to the user of this process."""
     return peer_of(sock)[1] == os.getuid()
 
 
 def private_folder(path: str) -> None:
-    """Make a folder that only we can look into; refuse one that others prepared."""
+    """Create a folder that only this user can look into. Raises SlotError if another user has created it, or
+    if it is open to others."""
     os.makedirs(path, mode=0o700, exist_ok=True)
     status = os.stat(path, follow_symlinks=False)
     if status.st_uid != os.getuid() or status.st_mode & 0o077:

@@ -1,7 +1,7 @@
-"""A partition's slot as a Spark worker sees it: starts it if need be, and hands work over.
+"""The relay in a Spark worker: finds the partition's slot, or starts it, and hands work over to it.
 
-One relay serves one task attempt. It offers what a `JobHost` offers, so a pass does not know whether it
-works here or in a slot.
+One relay serves one task attempt. It offers what a `JobHost` offers, so that a pass does not know whether its
+work is done here or in a slot.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ from millpond.executors.slot.settings import SlotSettings, base_folder
 from millpond.state.change_log import LogStore
 
 _START_TIMEOUT_S = 60.0
-_EXIT_TIMEOUT_S = 1.0  # between the end of a slot's connection and its own, if it has ended
+_EXIT_TIMEOUT_S = 1.0  # between the end of a slot's connection and the end of its process
 _OUTPUT_SHOWN = 2000
-# No names of ours in the slot's __main__: the classes of the program's main script go there.
+# It leaves no names in the slot's __main__, because the classes of the program's main script go there.
 _PROGRAM = "__import__('millpond.executors.slot.process', fromlist=['main']).main()"
 _children: list[subprocess.Popen[bytes]] = []
 
 
 class Relay:
-    """`attempt` is Spark's number of the task attempt; `blob` and `job_attempt` are for a slot that
-    does not have the job yet."""
+    """The connection of one task attempt to its partition's slot. All methods raise SlotError if the slot
+    dies or hangs, and the error that the slot reports if its work fails.
+
+    `attempt` is Spark's number of the task attempt; `blob` and `job_attempt` are for a slot that does not
+    have the job yet."""
 
     def __init__(
         self, settings: SlotSettings, partition: int, attempt: int, blob: bytes, job_attempt: int
@@ -60,6 +63,7 @@ class Relay:
     # --- work ------------------------------------------------------------------------------------
 
     def run_lane(self, path: str) -> Iterator[Row]:
+        """Run the source tasks for the lane whose plan is at `path`, and yield their rows as they come."""
         self._send(MessageKind.LANE, path)
         while True:
             kind, rows = self._receive()
@@ -70,6 +74,9 @@ class Relay:
     def run_label(
         self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
     ) -> list[Row]:
+        """Run the task of a label on its blobs and return the rows that come out. What changes in its change
+        log is written to `store`."""
+        rows: list[Row]
         self._send(MessageKind.LABEL, (level, label, store.read_head(), list(blobs)))
         while True:
             kind, content = self._receive()
@@ -88,7 +95,7 @@ class Relay:
                 if head is not None:
                     store.write_head(head)
                 fault_points.reach("relay after write")
-                return rows  # type: ignore[no-any-return]
+                return rows
 
     def run_sinks(
         self,
@@ -98,22 +105,26 @@ class Relay:
         processing_time_ms: int,
         last_batch: bool,
     ) -> list[Row]:
-        content = (rows, subtask, epoch, processing_time_ms, last_batch)
-        return self._ask(MessageKind.SINKS, content)  # type: ignore[no-any-return]
+        """Write the rows that are for sinks; return the other rows, and the reports of the sinks.
+        `subtask` is None if the labels of the rows name it. `last_batch` closes the sinks."""
+        self._send(MessageKind.SINKS, (rows, subtask, epoch, processing_time_ms, last_batch))
+        done: list[Row] = self._receive()[1]
+        return done
 
     def close_level(self, level: int) -> None:
         """Close the functions of a level if this was the job's last batch."""
         self._ask(MessageKind.CLOSE_LEVEL, level)
 
     def close(self) -> None:
-        """The task has ended; the slot lives on."""
+        """End the connection at the end of the task. The slot lives on."""
         self._connection.close()
 
-    def _ask(self, kind: MessageKind, content: Any) -> Any:
+    def _ask(self, kind: MessageKind, content: object) -> None:
+        """Send a message and wait until the slot has done what it says."""
         self._send(kind, content)
-        return self._receive()[1]
+        self._receive()
 
-    def _send(self, kind: MessageKind, content: Any) -> None:
+    def _send(self, kind: MessageKind, content: object) -> None:
         try:
             self._connection.send(kind, content)
         except TimeoutError:
@@ -138,7 +149,8 @@ class Relay:
     # --- errors ----------------------------------------------------------------------------------
 
     def _hung(self) -> SlotError:
-        """No sign of life: the process is stopped or stuck outside Python. A new one takes over."""
+        """Kill a slot that gives no sign of life: it is stopped, or stuck outside Python. A new slot takes
+        over."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         self.close()
@@ -171,7 +183,7 @@ class Relay:
         private_folder(settings.folder)
         deadline_s = time.monotonic() + _START_TIMEOUT_S
         with open(settings.path(self._partition, "lock"), "w", encoding="ascii") as lock:
-            # One starter at a time; whoever waited finds the slot the other one has started.
+            # One relay at a time starts a slot; those that waited find the slot that it has started.
             fcntl.flock(lock, fcntl.LOCK_EX)
             while True:
                 connection = self._connect()
@@ -201,7 +213,8 @@ class Relay:
         return Connection(sock)
 
     def _introduce(self, connection: Connection, attempt: int) -> bool:
-        """True if the slot lets us in; False if it ends: it belongs to an older run, or it hung."""
+        """Return whether the slot lets this relay in. False means that it ends: it belongs to an older run,
+        or it hung. Raises SlotError if it refuses the task."""
         settings = self._settings
         hello = {"run": settings.run_id, "generation": settings.generation, "attempt": attempt}
         try:
@@ -210,7 +223,7 @@ class Relay:
         except ConnectionLost:
             connection.close()
             return False
-        except TimeoutError:  # it is stopped, or stuck outside Python
+        except TimeoutError:  # the slot is stopped, or stuck outside Python
             with contextlib.suppress(ProcessLookupError):
                 os.kill(peer_of(connection.socket)[0], signal.SIGKILL)
             connection.close()
@@ -245,7 +258,7 @@ class Relay:
                 stdout=log,
                 stderr=log,
                 pass_fds=(writing, output),
-                start_new_session=True,  # what is sent to the worker's group is not for the slot
+                start_new_session=True,  # signals to the worker's process group are not for the slot
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
             )
         finally:
@@ -260,7 +273,7 @@ class Relay:
 
 
 def _exit_of(pid: int) -> str:
-    """How a slot that this worker started has ended."""
+    """Return how a slot that this worker started has ended, as a sentence; "" if that is not known."""
     for child in _children:
         if child.pid == pid:
             try:
@@ -274,6 +287,6 @@ def _exit_of(pid: int) -> str:
 
 
 def executor_pid() -> int:
-    """The JVM whose Python workers we are: the parent of the daemon that forked us."""
+    """Return the process id of the executor's JVM: the parent of the daemon that forked this worker."""
     with open(f"/proc/{os.getppid()}/stat", encoding="ascii") as file:
         return int(file.read().rpartition(")")[2].split()[1])

@@ -14,8 +14,8 @@ _CONTAINER_LIMIT = "/sys/fs/cgroup/memory.max"
 
 @dataclass(frozen=True)
 class SlotSettings:
-    """`generation` counts the runs of a job, over restarts of the driver: the higher one is right.
-    `run_file` in the job folder says which run is going on."""
+    """The settings of all slots of one run. `generation` counts the runs of a job over restarts of the
+    driver; the higher one is right. `run_file`, in the job folder, says which run is going on."""
 
     job_id: str
     run_id: str
@@ -30,21 +30,24 @@ class SlotSettings:
     queryable_ports: str = "0"
 
     def run_file_content(self) -> str:
+        """Return what `run_file` contains while the slots of this run are needed."""
         return f"{self.generation} running"
 
     def memory_limit_mb(self) -> int:
+        """Return how much memory a slot may use: the setting, or its share of the machine's memory."""
         if self.memory_mb:
             return self.memory_mb
         return int(_machine_memory() * _SHARE_OF_MEMORY / self.partitions) >> 20
 
     @property
     def folder(self) -> str:
-        """Where the job's slots on this host have their sockets. Short: such paths are limited."""
+        """Where the job's slots on this machine have their sockets. It is short, because the length of such
+        paths is limited."""
         name = hashlib.sha256(self.job_id.encode()).hexdigest()[:12]
         return os.path.join(base_folder(), name)
 
     def state_folder(self, partition: int) -> str:
-        """Where a backend that needs a disk has its files."""
+        """Return where the backend of a partition has its files, if it needs a disk."""
         if self.local_dir is None:
             return self.path(partition, "state")
         return os.path.join(
@@ -52,11 +55,12 @@ class SlotSettings:
         )
 
     def path(self, partition: int, suffix: str) -> str:
+        """Return the path of one of a slot's files: `sock`, `lock` or `log`."""
         return os.path.join(self.folder, f"{partition}.{suffix}")
 
 
 def _machine_memory() -> int:
-    """Bytes. In a container, what the container may have."""
+    """Return the memory of the machine, or of the container if that is less, in bytes."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         with open(_CONTAINER_LIMIT) as file:
@@ -67,16 +71,18 @@ def _machine_memory() -> int:
 
 
 def base_folder() -> str:
+    """Return the folder of this user for everything that Millpond keeps below the temporary folder."""
     return os.path.join(tempfile.gettempdir(), f"millpond-{os.getuid()}")
 
 
 def worker_folder(local_dir: str | None, run_id: str) -> str:
-    """Where the backends of Spark's workers have their files, if there are no slots."""
+    """Return where the backends of Spark's workers have their files, if there are no slots."""
     return os.path.join(local_dir or base_folder(), f"run-{run_id[:12]}")
 
 
 def remove_slot_files(settings: SlotSettings) -> None:
-    """Slots that end remove their files; those that were killed cannot. For when the job is over."""
+    """Remove what slots on this machine have left, once the job is over. Slots that end remove their files
+    themselves; those that were killed could not."""
     shutil.rmtree(settings.folder, ignore_errors=True)
     for partition in range(settings.partitions):
         shutil.rmtree(settings.state_folder(partition), ignore_errors=True)

@@ -1,7 +1,7 @@
-"""A class archive (Java's class data sharing) for Spark: starts Spark about a third faster.
+"""A class archive (Java's class data sharing) for Spark: with it, Spark starts about a third faster.
 
-`millpond prepare` makes it once per Java and Spark version. It lives in the virtual environment, or
-in the user's cache folder if there is none. Without it everything works, only slower to start.
+`millpond prepare` makes it once per version of Java and Spark. It is in the virtual environment, or in the
+user's cache folder if there is none. Without it everything works, but starts more slowly.
 """
 
 from __future__ import annotations
@@ -28,19 +28,21 @@ assert len(list(words.key_by(lambda pair: pair[0]).sum(1).execute_and_collect())
 
 
 def spark_home() -> Path:
+    """Return the folder of the Spark that PySpark starts: $SPARK_HOME, or PySpark's own."""
     import pyspark
 
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
 def class_path() -> str:
-    """The class path Spark's launcher builds; an archive only fits the one it was made for."""
+    """Return the class path that Spark's launcher builds. An archive fits only the one it was made for."""
     home = spark_home()
     first = sorted((home / "jars").glob("slf4j-api-*.jar"))
     return ":".join([str(home / "conf"), *(str(jar) for jar in first), str(home / "jars" / "*")])
 
 
 def archive_path(java: Java) -> Path:
+    """Return where the archive for this Java and the installed Spark is, or would be."""
     import pyspark
 
     text = f"{java.executable}|{java.version}|{pyspark.__version__}|{class_path()}"
@@ -49,7 +51,7 @@ def archive_path(java: Java) -> Path:
 
 
 def prepared_folder() -> Path:
-    """Where what is made once for this Python lives."""
+    """Return the folder for files that are made once for this Python."""
     if sys.prefix != sys.base_prefix:
         return Path(sys.prefix) / "share" / "millpond"
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -57,13 +59,14 @@ def prepared_folder() -> Path:
 
 
 def java_options(java: Java) -> str:
-    """The options that make Java use the archive; empty if there is none."""
+    """Return the options that make Java use the archive; "" if there is no archive."""
     path = archive_path(java)
     return f"-XX:SharedArchiveFile={path} -Xshare:auto" if path.exists() else ""
 
 
 def make_archive(base_options: str) -> Path:
-    """Run a small job to see which classes are needed, then archive them. Takes about a minute."""
+    """Run a small job to see which classes are needed, archive them, and return the path of the archive. This
+    takes about a minute, unless there is an archive already. Raises SetupError if it fails."""
     java = find_java()
     path = archive_path(java)
     if path.exists():

@@ -1,6 +1,6 @@
-"""What Spark's cluster managers need besides the address (O3): local, standalone, YARN, Kubernetes.
+"""Settings that Spark's cluster managers need besides the address (O3): local, standalone, YARN, Kubernetes.
 
-Slots are executor cores: a job asks for as many as it has subtasks, and leaves the rest to others.
+Slots are executor cores: a job asks for as many as it has subtasks, and leaves the rest to other jobs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def manager_settings(
     cores: int | None,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Settings for the master's cluster manager. `known` tells what the user has set; only the rest is
-    returned. `cores`: how many the job can use, if that is known. Raises for what is missing, before Spark
-    does with pages of text."""
+    """Return the settings for the master's cluster manager, without those that the user has set, which
+    `known` returns. `cores` is how many cores the job can use, None if that is not known. Raises ProgramError
+    or SetupError if something is missing, before Spark does so with pages of text."""
     if master.startswith("local"):
         settings = {}
     elif master.startswith("spark://"):
@@ -40,7 +40,7 @@ def manager_settings(
         settings = _kubernetes(master, configuration, known, cores, environment)
     else:
         raise ProgramError(
-            f"The Spark master '{master}' is none that Spark knows: local[N], spark://HOST:PORT, yarn or "
+            f"Spark does not know a master such as '{master}'. Use local[N], spark://HOST:PORT, yarn or "
             "k8s://https://HOST:PORT."
         )
     dynamic = _dynamic_allocation(master, configuration)
@@ -52,20 +52,21 @@ def manager_settings(
 
 
 def _dynamic_allocation(master: str, configuration: Configuration) -> dict[str, str]:
-    """Executors that are idle go, and come again when tasks wait. No cluster needs a shuffle service
-    for it: Spark keeps those whose shuffle files are still needed."""
+    """Return the settings with which idle executors are released, and requested again when tasks wait. No
+    cluster needs a shuffle service for it: Spark keeps executors whose shuffle files are still needed."""
     if options.DYNAMIC_ALLOCATION.read_choice(configuration, ("on", "off")) == "off":
         return {}
     if master.startswith("local"):
         raise ProgramError(
-            f"{options.DYNAMIC_ALLOCATION.key}=on needs a cluster; with the master '{master}' there is one "
-            "executor, this machine. Leave it out."
+            f"{options.DYNAMIC_ALLOCATION.key}=on needs a cluster; with the master '{master}' there is only "
+            "one executor, this machine. Leave it out."
         )
     least = options.MIN_EXECUTORS.read(configuration)
     most = options.MAX_EXECUTORS.read(configuration)
     if least < 0 or (most and most < max(least, 1)):
         raise ProgramError(
-            f"{options.MIN_EXECUTORS.key}={least} and {options.MAX_EXECUTORS.key}={most} do not fit together."
+            f"{options.MIN_EXECUTORS.key}={least} and {options.MAX_EXECUTORS.key}={most} do not fit "
+            "together: the minimum must be neither negative nor above the maximum."
         )
     settings = {
         "spark.dynamicAllocation.enabled": "true",
@@ -94,20 +95,22 @@ def _kubernetes(
     environment: Mapping[str, str],
 ) -> dict[str, str]:
     if not master.removeprefix("k8s://").removeprefix("https://").removeprefix("http://"):
-        raise ProgramError(f"The Spark master '{master}' has no host: k8s://https://HOST:PORT.")
+        raise ProgramError(
+            f"The Spark master '{master}' names no host. Use k8s://https://HOST:PORT."
+        )
     image = known(IMAGE) or options.KUBERNETES_IMAGE.read(configuration)
     if not image:
         raise ProgramError(
-            "The master is Kubernetes, but no image for the executors is named: set "
+            "The master is Kubernetes, but there is no image for the executors: set "
             f"{options.KUBERNETES_IMAGE.key} (deploy/Dockerfile makes one)."
         )
     settings = {IMAGE: str(image), "spark.submit.deployMode": "client", **_executors(known, cores)}
     if environment.get(POD_IP_VARIABLE):
-        # Executors must find the driver, and a pod's own name is not known to others.
+        # Executors must find the driver, and other pods do not know a pod by its name.
         settings["spark.driver.host"] = environment[POD_IP_VARIABLE]
         settings["spark.driver.bindAddress"] = "0.0.0.0"
     if environment.get(POD_NAME_VARIABLE):
-        # Kubernetes removes executors whose driver's pod has gone.
+        # Kubernetes then removes the executors when the driver's pod is gone.
         settings["spark.kubernetes.driver.pod.name"] = environment[POD_NAME_VARIABLE]
     if _NAMESPACE_FILE.exists():
         settings["spark.kubernetes.namespace"] = _NAMESPACE_FILE.read_text().strip()
@@ -115,7 +118,7 @@ def _kubernetes(
 
 
 def _executors(known: Known, cores: int | None) -> dict[str, str]:
-    # State lives in Python processes beside the executor's JVM, so they need as much memory as it.
+    # State lives in Python processes beside the executor's JVM, so these need as much memory as the JVM.
     settings = {"spark.executor.memoryOverheadFactor": "1.0"}
     each = int(known("spark.executor.cores") or 1)
     if cores is not None:

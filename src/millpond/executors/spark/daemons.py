@@ -1,4 +1,4 @@
-"""Spark's own daemons of a standalone cluster: how they are started, and with which settings."""
+"""Spark's own daemons of a standalone cluster: their command lines and their settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 
 
 def master_command(host: str, port: int, page_port: int) -> list[str]:
+    """Return the command that runs a master in the foreground, with its page at `page_port`."""
     place = ["--host", host, "--port", str(port), "--webui-port", str(page_port)]
     return [_spark_class(), f"{_DEPLOY}.master.Master", *place]
 
 
 def worker_command(master: str, host: str, cores: int, memory: str, folder: Path) -> list[str]:
+    """Return the command that runs a worker of a master in the foreground. `cores` and `memory` are what it
+    may give to executors; `folder` is for their files."""
     size = ["--cores", str(cores), "--memory", memory, "--work-dir", str(folder)]
     return [
         *(_spark_class(), f"{_DEPLOY}.worker.Worker"),
@@ -31,7 +34,8 @@ def worker_command(master: str, host: str, cores: int, memory: str, folder: Path
 
 
 def daemon_environment(host: str, settings: Path, scratch: Path) -> dict[str, str]:
-    """Of a daemon. Raises, saying how to get one, if there is no Java."""
+    """Return the environment variables of a daemon. Raises SetupError, which says how to get Java, if there
+    is none."""
     find_java()
     return {
         **os.environ,
@@ -40,20 +44,20 @@ def daemon_environment(host: str, settings: Path, scratch: Path) -> dict[str, st
         "SPARK_LOCAL_DIRS": str(scratch),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_MEMORY": os.environ.get("SPARK_DAEMON_MEMORY", "512m"),
-        # They do little: to start fast is worth more than to run fast.
+        # Daemons do little: for them, starting fast matters more than running fast.
         "SPARK_DAEMON_JAVA_OPTS": os.environ.get(
             "SPARK_DAEMON_JAVA_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         ),
-        # What executors of jobs that have ended leave behind goes after a while.
+        # Workers remove, after a while, what the executors of ended jobs have left behind.
         "SPARK_WORKER_OPTS": os.environ.get("SPARK_WORKER_OPTS", "")
         + " -Dspark.worker.cleanup.enabled=true",
     }
 
 
 def write_settings(folder: Path, host: str) -> None:
-    """Settings of all daemons and drivers of a cluster: those that $SPARK_CONF_DIR has, and what keeps others
-    out. Without the secret everybody who can reach the master could have programs run as this user. A secret
-    that is there stays: jobs may have it."""
+    """Write the settings of all daemons and drivers of a cluster: those in $SPARK_CONF_DIR, and those that
+    keep others out. Without the secret, everybody who can reach the master could have it run programs as this
+    user. An existing secret is kept, because jobs may know it."""
     secret = folder / "secret"
     if not secret.exists():
         with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -70,13 +74,13 @@ def write_settings(folder: Path, host: str) -> None:
     settings = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": secret.read_text(),
-        # Its submission server knows no secret: it would run the programs of everybody who reaches it.
+        # The master's submission server asks for no secret: it would run everybody's programs.
         "spark.master.rest.enabled": "false",
         **master_page.filter_settings((folder / PAGE_KEY_FILE).read_text()),
         **socket_settings(),
     }
     if host in _LOOPBACK:
-        # A driver would listen on the machine's address in the network.
+        # Otherwise a driver would listen on the machine's address in the network.
         settings |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
     aside = folder / ".spark-defaults.conf"
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

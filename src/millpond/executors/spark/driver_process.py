@@ -1,15 +1,16 @@
-"""Spark's driver process, the JVM behind PySpark: tells whether it has died, and makes PySpark forget it.
+"""Spark's driver process, the JVM behind PySpark: finds out whether it has died, and makes PySpark forget it.
 
-PySpark never looks: it keeps a dead JVM for the rest of the Python process, and every call fails. What
-PySpark 4.3 keeps of a JVM in its classes:
+PySpark never checks: it keeps a dead JVM for the rest of the Python process, and every call fails. These are
+the attributes in which PySpark 4.3 keeps a JVM:
 
     SparkContext._gateway, ._jvm                            the connection, and its process (`gateway.proc`)
     SparkContext._active_spark_context                      the context, with a server for accumulators
     SparkSession._instantiatedSession, ._activeSession      the session that the builder returns
     SQLContext._instantiatedContext
 
-A call that waits for the JVM when it dies ends with an error, since the kernel closes the JVM's sockets: with
-a Py4JError, or one of the operating system. Neither says what has happened; `DriverProcess.how_it_died` does.
+A call that waits for the JVM when the JVM dies ends with an error, because the kernel closes the JVM's
+sockets: a Py4JError, or an error of the operating system. Neither says what has happened;
+`DriverProcess.how_it_died` does.
 """
 
 from __future__ import annotations
@@ -23,7 +24,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.java_gateway import JavaGateway
+    from pyspark.sql import SparkSession
 
 _ENDS_WITHIN_S = 30.0
 _TEMP_DIR = re.compile(r"spark-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -31,37 +37,39 @@ _TEMP_DIR = re.compile(r"spark-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class DriverProcess:
-    """The JVM that a Spark context of this process lives in. `context` is None if it has none (any more)."""
+    """The JVM in which a Spark context of this process lives. `context` is None if it has none, or no
+    longer."""
 
-    gateway: Any
-    context: Any
+    gateway: JavaGateway
+    context: SparkContext | None
 
     @staticmethod
     def current() -> DriverProcess | None:
-        """That of PySpark's running or next context; None if there is none yet."""
+        """Return the JVM of PySpark's running or next context; None if there is none yet."""
         from pyspark import SparkContext
 
         gateway, context = SparkContext._gateway, SparkContext._active_spark_context
         return None if gateway is None else DriverProcess(gateway, context)
 
     @staticmethod
-    def of(session: Any) -> DriverProcess:
+    def of(session: SparkSession) -> DriverProcess:
+        """Return the JVM of a session."""
         return DriverProcess(session.sparkContext._gateway, session.sparkContext)
 
     @property
     def _process(self) -> subprocess.Popen[bytes] | None:
-        found: subprocess.Popen[bytes] | None = vars(self.gateway).get(
-            "proc"
-        )  # getattr would ask the JVM
+        # Not with getattr, which would ask the JVM.
+        found: subprocess.Popen[bytes] | None = vars(self.gateway).get("proc")
         return found
 
     @property
     def was_started_here(self) -> bool:
-        """False if spark-submit has started it, with this program below it."""
+        """Whether this process has started it. Otherwise spark-submit has, and has started this program,
+        too."""
         return self._process is not None
 
     def how_it_died(self) -> str | None:
-        """What happened to it, as the beginning of a sentence; None if it lives."""
+        """Return what happened to it, as the beginning of a sentence; None if it is alive."""
         process, context = self._process, self.context
         if process is not None and process.poll() is not None:
             return self._name() + _how_it_ended(process.returncode)
@@ -69,7 +77,7 @@ class DriverProcess:
             self.gateway.jvm.java.lang.System.currentTimeMillis()
             # A JVM that was asked to end stops its context first.
             stopped = context is not None and context._jsc.sc().isStopped()
-        except Exception:  # refused, reset, or no answer: py4j has a class of its own for each
+        except Exception:  # refused, reset, or no answer: py4j has a class for each of them
             if process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):  # it is on its way out
                     return self._name() + _how_it_ended(process.wait(_ENDS_WITHIN_S))
@@ -77,19 +85,20 @@ class DriverProcess:
         return self._name() + "has stopped its Spark context" if stopped else None
 
     def forget(self) -> None:
-        """End it, if it is not dead yet and was started here, and make PySpark start from nothing."""
+        """End it, if it is not dead yet and was started here, and make PySpark start afresh."""
         from pyspark import SparkContext
         from pyspark.sql import SparkSession, SQLContext
 
         process = self._process
         if process is not None:
-            process.kill()  # nothing if it has ended
+            process.kill()  # does nothing if it has ended
             process.wait()
         if self.context is not None:
-            self.context._jsc = None  # else it would ask the JVM to stop, and warn that it does not
+            # Otherwise the context would ask the JVM to stop, and warn that it does not.
+            self.context._jsc = None
             self.context.stop()
             _remove_temp_dir(self.context)
-        with contextlib.suppress(Exception):  # there is nobody to say goodbye to
+        with contextlib.suppress(Exception):  # the other end is gone
             self.gateway.shutdown()
         if process is not None and process.stdin is not None:
             process.stdin.close()
@@ -103,12 +112,13 @@ class DriverProcess:
         return f"Spark's driver process (the JVM{own}) "
 
 
-def say_nothing_when_it_dies(context: Any) -> None:
-    """Keep back the tracebacks of PySpark and py4j that come with its death; Millpond says it in one line."""
+def say_nothing_when_it_dies(context: SparkContext) -> None:
+    """Suppress the tracebacks of PySpark and py4j that come with the JVM's death; Millpond reports it in one
+    line."""
     server = context._accumulatorServer
     complain = server.handle_error
 
-    def handle_error(request: Any, client_address: Any) -> None:
+    def handle_error(request: object, client_address: object) -> None:
         if not isinstance(sys.exc_info()[1], (EOFError, ConnectionError)):
             complain(request, client_address)
 
@@ -117,7 +127,7 @@ def say_nothing_when_it_dies(context: Any) -> None:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """py4j uses the root logger for what a call meets when the other side is gone."""
+    """Return whether a log record is not py4j's, which uses the root logger when the other end is gone."""
     return "py4j" not in Path(record.pathname).parts
 
 
@@ -127,8 +137,9 @@ def _how_it_ended(exit_code: int) -> str:
     return f"ended with exit code {exit_code}"
 
 
-def _remove_temp_dir(context: Any) -> None:
-    """The JVM removes it, with its copies of state, when it ends; one that was killed cannot."""
+def _remove_temp_dir(context: SparkContext) -> None:
+    """Remove the temporary folder of a JVM, with its copies of state. A JVM that was killed could not do
+    so."""
     folder = Path(getattr(context, "_temp_dir", "")).parent
-    if _TEMP_DIR.fullmatch(folder.name):  # else it belongs to the cluster manager
+    if _TEMP_DIR.fullmatch(folder.name):  # otherwise it belongs to the cluster manager
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from types import TracebackType
 
 import millpond.errors
 from millpond.errors import MillpondError, UserFunctionError
@@ -13,13 +13,18 @@ ERROR_START, ERROR_END = "<<millpond:", ":millpond>>"
 
 
 class reported_errors:  # noqa: N801 (reads as a statement)
-    """Turns Millpond's errors into a text that survives the way through the JVM: one short line in
-    which the driver finds the error again (`find_error`)."""
+    """A context manager that turns Millpond's errors into a text that survives the way through the JVM: one
+    short line in which the driver finds the error again (`find_error`)."""
 
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, problem: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if isinstance(problem, MillpondError):
             fields = (
                 list(problem.args) if isinstance(problem, UserFunctionError) else [str(problem)]
@@ -30,7 +35,7 @@ class reported_errors:  # noqa: N801 (reads as a statement)
 
 
 def find_error(text: str) -> MillpondError | None:
-    """The error that `reported_errors` put into a text, if any."""
+    """Return the error that `reported_errors` has put into a text; None if there is none in it."""
     start = text.find(ERROR_START)
     end = text.find(ERROR_END, start)
     if start < 0 or end < 0:

@@ -2,14 +2,14 @@
 
 The query, from top to bottom:
 
-    ticks      rate-micro-batch: as many rows per batch as there are lanes; a row's value names
-               batch and lane
-    heads      mapInArrow: reads the lane's plan, runs the heads, yields frames
+    ticks      rate-micro-batch: as many rows per batch as there are lanes; the value of a row names batch
+               and lane
+    sources    mapInArrow: reads the lane's plan, runs the source tasks, yields frames
     level 1..n groupBy(label).transformWithState(...): tasks, key group by key group
-    output     foreachBatch: plans the batch before it runs, delivers its output after
+    output     foreachBatch: plans the batch before it runs, delivers its output afterwards
 
-The batch is planned inside `foreachBatch`, just before Spark is made to compute it: Spark has
-committed the batch before by then, nothing is polled, and an idle job costs nothing.
+The batch is planned inside `foreachBatch`, just before Spark is made to compute it. By then Spark has
+committed the batch before it. Nothing is polled, and an idle job costs nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import logging
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
@@ -29,6 +29,7 @@ from millpond.common.job import JobStatus
 from millpond.core import fault_points
 from millpond.driver.attempt_phase import JobEnd
 from millpond.driver.coordinator import Coordinator
+from millpond.driver.executor import Executor, ExecutorFactory
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.output import OutputDelivery
 from millpond.driver.reporting.checkpoint_history import CheckpointHistory
@@ -59,21 +60,26 @@ from millpond.plan.physical import JobPlan
 from millpond.plan.settings import JobStart
 from millpond.queryable.files import parse_ports
 
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
 _log = logging.getLogger(__name__)
 
 
 class _Ended(Exception):
-    """Leaves the query's callback when there is no further batch to run."""
+    """Raised to leave the query's callback when there is no further batch to run."""
 
 
-class SparkExecutors:
-    """The attempts at one job: they share its folder (and the lock on it) and its output."""
+class SparkExecutors(ExecutorFactory):
+    """Makes the attempts at one job, which share its job folder, the lock on that, and its output."""
 
     def __init__(
         self,
         plan: JobPlan,
         configuration: Configuration,
-        session: Any,
+        session: SparkSession,
         collect: Callable[[list[Any]], None] | None,
     ) -> None:
         self._plan = plan
@@ -137,13 +143,13 @@ class SparkExecutors:
             worker_folder(options.STATE_LOCAL_DIR.read(self._configuration), run_id),
         )
         self._worker_folders.append(job.worker_folder)
-        self._executor_list.current()  # known from now on, even if Spark goes away
+        self._executor_list.current()  # so that executors are known, even if Spark goes away
         return SparkExecutor(
             self._plan, self._folder, self._session, self._output, job, self.record
         )
 
     def _renew_session(self) -> None:
-        """Another one, if Spark's driver process has died with the attempt before."""
+        """Get another session if Spark's driver process has died with the attempt before."""
         try:
             session = get_session(self._configuration, self._plan.parallelism)
             ship_python_files(session, self._configuration)
@@ -160,14 +166,14 @@ class SparkExecutors:
         return self._executor_list.current()
 
     def _look_up_host(self) -> str:
-        """Where slots answer look-ups; "": on a cluster, wherever they are."""
+        """Return the host at which slots answer look-ups; "" on a cluster, where each slot uses its own."""
         host = options.QUERYABLE_HOST.read(self._configuration)
         is_local = self._session.sparkContext.master.startswith("local")
         return str(host) if host is not None else ("127.0.0.1" if is_local else "")
 
     def close(self, status: JobStatus) -> None:
         if self._slots is not None:
-            remove_slot_files(self._slots)  # on this host, if any; elsewhere slots do it themselves
+            remove_slot_files(self._slots)  # on this machine; elsewhere slots do it themselves
         for folder in self._worker_folders:
             shutil.rmtree(folder, ignore_errors=True)
         if self._folder is not None:
@@ -186,14 +192,14 @@ def _slots_wanted(configuration: Configuration) -> bool:
     return wanted in ("on", "true")
 
 
-class SparkExecutor:
-    """One attempt at a job: one run of the query."""
+class SparkExecutor(Executor):
+    """One attempt at a job, which is one execution of the query."""
 
     def __init__(
         self,
         plan: JobPlan,
         folder: JobFolder,
-        session: Any,
+        session: SparkSession,
         output: OutputDelivery,
         job: JobRef,
         record: JobRecord,
@@ -206,7 +212,7 @@ class SparkExecutor:
         self._worker_sinks = has_worker_sinks(plan)
         self._sinks_in_place = sinks_stay_where_records_are(plan)
         self._failure: BaseException | None = None
-        self._query: Future[Any] = Future()
+        self._query: Future[StreamingQuery] = Future()
         self._in_batch = threading.Lock()
         self._takes_batches = True
 
@@ -227,8 +233,7 @@ class SparkExecutor:
             self.coordinator.start()
             if self.coordinator.end is not JobEnd.FINISHED:
                 self._run_query()
-            # The last batch is complete; if it is the crash after it that brought us here, its
-            # output may still be waiting.
+            # The last batch is complete. If there was a crash after it, its output may not be visible yet.
             self.coordinator.commit_output()
         finally:
             self.coordinator.close()
@@ -249,8 +254,8 @@ class SparkExecutor:
         failure = self._failure
         if failure is None:
             raise JobExecutionError(
-                "The Spark query was stopped from outside the job. Use JobClient.cancel() to stop "
-                "a job; started again it goes on where it was."
+                "The Spark query was stopped from outside the job. Use JobClient.cancel() to stop a job. "
+                "When the job is started again, it goes on where it was."
             )
         if not isinstance(failure, _Ended):
             raise explain(failure) from None
@@ -271,40 +276,41 @@ class SparkExecutor:
         waker.join()
 
     def _leave_dead_driver(self, death: str) -> None:
-        """Spark's driver process is gone, but the batch that it had called for may still be at work here: it
-        must not plan or deliver anything once the next attempt has begun."""
+        """Note that Spark's driver process is gone, and let no further batch in. A batch that the process had
+        called for may still be running here; it must not plan or deliver anything once the next attempt has
+        begun."""
         lost = SparkDriverError(
             f"{death}. A job with a restart strategy (restart-strategy.type) goes on from its newest "
-            "checkpoint in a new one. If it was short of memory: spark.driver.memory."
+            "checkpoint in a new one. If it was short of memory, raise spark.driver.memory."
         )
-        # Any other failure is what a call met when the process died.
+        # Any other failure is only a consequence of the process's death.
         if not isinstance(self._failure, (MillpondError, _Ended)):
             self._failure = lost
             _log.error("Job '%s': %s", self._plan.name, lost)
-        self.coordinator.cancel()  # whatever it waits for
+        self.coordinator.cancel()  # so that it stops waiting, whatever for
         with self._in_batch:
             self._takes_batches = False
 
-    def _wake_workers(self, session: Any) -> None:
-        """Python processes and slots start while Spark still prepares the query. On a cluster nobody
-        knows yet where they will be needed."""
+    def _wake_workers(self, session: SparkSession) -> None:
+        """Start Python processes and slots while Spark still prepares the query. This is not done on a
+        cluster, where it is not known yet which machines will need them."""
         if not session.sparkContext.master.startswith("local"):
             return
         job, count = self._job, self._plan.parallelism
-        with contextlib.suppress(Exception):  # whatever is wrong, the query will meet it and tell
+        with contextlib.suppress(Exception):  # whatever is wrong, the query will report it
             session.range(0, count, 1, count).mapInArrow(
                 lambda batches: _wake(job, batches), SCHEMA
             ).collect()
 
-    def _start_query(self, session: Any) -> Any:
+    def _start_query(self, session: SparkSession) -> StreamingQuery:
         job = self._job
-        rows = (
+        rows: DataFrame = (
             session.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", job.lanes)
             .option("numPartitions", job.lanes)
             .load()
             .select("value")
-            .mapInArrow(lambda batches: _heads(job, batches), SCHEMA)
+            .mapInArrow(lambda batches: _sources(job, batches), SCHEMA)
         )
         for level in range(1, self._plan.levels + 1):
             rows = rows.groupBy("label").transformWithState(
@@ -318,8 +324,8 @@ class SparkExecutor:
             .start()
         )
 
-    def _run_batch(self, frame: Any, epoch: int) -> None:
-        """Called by Spark for each batch, before anything of it has run."""
+    def _run_batch(self, frame: DataFrame, epoch: int) -> None:
+        """Run one batch. Spark calls this for each batch, before it computes anything of the batch."""
         try:
             with self._in_batch:
                 if not self._takes_batches:
@@ -327,10 +333,10 @@ class SparkExecutor:
                 self._plan_and_complete(frame, epoch)
         except BaseException as problem:
             self._failure = self._failure or problem
-            # Spark only needs to know that it ended; long texts make its error handling overflow.
+            # Spark only needs to know that the batch ended; long texts make its error handling overflow.
             raise RuntimeError("millpond: batch ended") from None
 
-    def _plan_and_complete(self, frame: Any, epoch: int) -> None:
+    def _plan_and_complete(self, frame: DataFrame, epoch: int) -> None:
         if self.coordinator.end is not None and epoch > self.coordinator.last_epoch:
             raise _Ended
         fault_points.reach("driver before plan")
@@ -360,11 +366,12 @@ class SparkExecutor:
         self._failure = CheckpointTimeoutError(
             epoch,
             f"Batch {epoch} was not complete after {limit_ms} ms ({options.CHECKPOINT_TIMEOUT_MS.key}) and "
-            "was given up. If it has too much to do: millpond.batch.max-records, or a longer time.",
+            "was abandoned. If it has too much to do, lower millpond.batch.max-records, or allow more time.",
         )
         self._query.result().stop()
 
-    def _collect_rows(self, frame: Any, epoch: int) -> list[Row]:
+    def _collect_rows(self, frame: DataFrame, epoch: int) -> list[Row]:
+        """Make Spark compute the batch; return the rows that are for the driver."""
         if self._worker_sinks:
             job, time_ms = self._job, self.coordinator.planned_time_ms
             last = self.coordinator.is_last_batch
@@ -380,7 +387,8 @@ class SparkExecutor:
 
 
 def explain(failure: BaseException) -> Exception:
-    """The error to show: Millpond's own if there is one in it, else the shortest true one."""
+    """Return the error to show: Millpond's own if the failure contains one, otherwise a JobExecutionError
+    with the beginning of Spark's message."""
     if isinstance(failure, MillpondError):
         return failure
     text = str(failure)
@@ -391,35 +399,40 @@ def explain(failure: BaseException) -> Exception:
     return JobExecutionError("The job failed in Spark: " + "\n".join(lines[:25]))
 
 
-def _wake(job: JobRef, batches: Iterator[Any]) -> Iterator[Any]:
+def _wake(job: JobRef, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
     for batch in batches:
         for partition in batch.column(0).to_pylist():
             wake(job, partition)
     return iter(())
 
 
-def _heads(job: JobRef, batches: Iterator[Any]) -> Iterator[Any]:
+def _sources(job: JobRef, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
     for batch in batches:
         for tick in batch.column(0).to_pylist():
             yield from _to_arrow(run_lane(job, tick))
 
 
 def _sinks(
-    job: JobRef, batches: Iterator[Any], in_place: bool, epoch: int, time_ms: int, last: bool
-) -> Iterator[Any]:
+    job: JobRef,
+    batches: Iterator[RecordBatch],
+    in_place: bool,
+    epoch: int,
+    time_ms: int,
+    last: bool,
+) -> Iterator[RecordBatch]:
     rows: list[Row] = []
     for batch in batches:
         rows.extend(zip(*(batch.column(i).to_pylist() for i in range(3)), strict=True))
     yield from _to_arrow(run_sinks(job, rows, in_place, epoch, time_ms, last))
 
 
-def _to_arrow(rows: Any, rows_per_batch: int = 256) -> Iterator[Any]:
+def _to_arrow(rows: Iterable[Row], rows_per_batch: int = 256) -> Iterator[RecordBatch]:
     import pyarrow
 
     types = (pyarrow.int32(), pyarrow.int32(), pyarrow.binary())
     pending: list[Row] = []
 
-    def pack() -> Any:
+    def pack() -> RecordBatch:
         columns = zip(*pending, strict=True)
         arrays = [pyarrow.array(c, t) for c, t in zip(columns, types, strict=True)]
         return pyarrow.RecordBatch.from_arrays(arrays, ["level", "label", "payload"])

@@ -19,12 +19,15 @@ _ADVICE = (
 
 
 class Java(NamedTuple):
+    """A Java installation: the path of its `java` command, and its version as it states it."""
+
     executable: str
     version: str
 
 
 def find_java() -> Java:
-    """The Java that Spark will use. Raises, saying how to get one, if there is none that fits."""
+    """Return the Java that Spark will use. Raises SetupError, which says how to get one, if there is none or
+    it is too old."""
     home = os.environ.get("JAVA_HOME")
     executable = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if not executable or not os.path.exists(executable):
@@ -32,7 +35,7 @@ def find_java() -> Java:
         raise SetupError(f"No Java: {where}. {_ADVICE}")
     version = _version_from_release_file(executable) or _version_from_command(executable)
     if version is None:
-        raise SetupError(f"{executable} does not tell its version. {_ADVICE}")
+        raise SetupError(f"{executable} does not report its version. {_ADVICE}")
     parts = [int(part) for part in re.findall(r"\d+", version)]
     major = parts[1] if parts[0] == 1 and len(parts) > 1 else parts[0]
     if major < MIN_JAVA:
@@ -41,7 +44,7 @@ def find_java() -> Java:
 
 
 def _version_from_release_file(executable: str) -> str | None:
-    """Every JDK has a file that tells; reading it is far cheaper than starting Java."""
+    """Return the version in the file that every JDK has; reading it is far cheaper than starting Java."""
     release = Path(os.path.realpath(executable)).parent.parent / "release"
     try:
         found = re.search(r'^JAVA_VERSION="([^"]+)"', release.read_text(), re.MULTILINE)

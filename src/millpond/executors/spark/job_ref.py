@@ -1,7 +1,7 @@
 """A job as it is sent to workers.
 
-Spark also unpickles it in a process that only asks for the names of states, when a query starts. So what
-does the work is imported when there is some.
+When a query starts, Spark also unpickles it in a process that only asks for the names of states. What does
+the work is therefore imported only when there is work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 class JobRef:
-    """An id for the cache, the pickled plan, and where slots are. `slots` is None if there are none."""
+    """Everything that a worker needs to know about a job: the id of the run, by which hosts are cached, the
+    pickled plan, and the settings of slots. `slots` is None if there are no slots."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class JobRef:
         self.worker_folder = worker_folder
 
     def runner(self) -> Runner:
-        """Whoever does the work of the task that is running now."""
+        """Return what does the work of the Spark task that is running now."""
         from millpond.executors.spark.worker import runner_of
 
         return runner_of(self)

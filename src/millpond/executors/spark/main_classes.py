@@ -1,16 +1,15 @@
-"""Classes of the program's main script, on workers.
+"""Makes the classes of the program's main script known to workers.
 
-Workers cannot import the script a program was started with, so cloudpickle sends its functions and
-classes along by value. Records and state, though, must name their classes: a class that comes along
-with a blob is another one after each restart of the program, and a key that is an instance of it would
-equal none of the new keys. So the classes travel with the plan, once, and are put where pickle looks
+Workers cannot import the script with which a program was started, so cloudpickle sends its functions and
+classes along by value. Records and state, however, must refer to their classes by name: a class that is sent
+with a blob is another class after each restart of the program, and a key that is an instance of it would not
+equal any of the new keys. The classes therefore travel with the plan, once, and are put where pickle looks
 for them by name: into the worker's `__main__`.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import cloudpickle
 
@@ -18,7 +17,7 @@ from millpond.plan.physical import JobPlan
 
 
 def pack_plan(plan: JobPlan) -> bytes:
-    """The plan and the main script's classes, in one pickle, so that both mean the same classes."""
+    """Return the plan and the main script's classes as one pickle, so that both refer to the same classes."""
     main = sys.modules["__main__"]
     classes = {
         name: value
@@ -38,13 +37,13 @@ def _can_travel(value: type) -> bool:
 
 
 class _PackedPlan:
-    """Becomes the plan when it is unpickled; installs the classes on the way."""
+    """Becomes the plan when it is unpickled, and installs the classes on the way."""
 
     def __init__(self, plan: JobPlan, classes: dict[str, type]) -> None:
         self._plan = plan
         self._classes = classes
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _unpack_plan, (self._plan, self._classes)
 
 
@@ -52,7 +51,7 @@ def _unpack_plan(plan: JobPlan, classes: dict[str, type]) -> JobPlan:
     main = sys.modules["__main__"]
     for name, value in classes.items():
         known = getattr(main, name, None)
-        # Never hide something of the worker's own. A class of an earlier job gives way.
+        # Never hide a name of the worker itself. A class of an earlier job may be replaced.
         if known is None or getattr(known, "_millpond_sent", False):
             try:
                 type.__setattr__(value, "_millpond_sent", True)

@@ -1,8 +1,8 @@
-"""The page of a standalone Spark master, which tells of its workers.
+"""The page of a standalone Spark master, which says how many workers it has.
 
-Spark's pages show logs and settings to whoever reaches them. Those of a cluster that `start-cluster` has
-started answer only to a request with a token signed by the cluster's page key (Spark's own `JWSFilter`; JSON
-Web Signature, HMAC with SHA-256). The key is in a private file; a token is good for a minute.
+Spark's pages show logs and settings to whoever reaches them. The pages of a cluster that `start-cluster` has
+started answer only requests with a token that is signed with the cluster's page key (Spark's own `JWSFilter`;
+JSON Web Signature, HMAC with SHA-256). The key is in a private file; a token is valid for a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _VALID_S = 60
 
 @dataclass(frozen=True)
 class MasterState:
-    """What a master's page says of it and of the workers that are alive."""
+    """What a master's page says about the master and the workers that are alive."""
 
     url: str
     workers: int
@@ -35,7 +35,8 @@ class MasterState:
 
 
 class MasterPage:
-    """`key_file`: has the key that requests are signed with; None if the page is open to all."""
+    """A client of a master's page. `key_file` has the key with which requests are signed; it is None if the
+    page is open to all."""
 
     def __init__(
         self, address: str, key_file: Path | None, clock_s: Callable[[], float] = time.time
@@ -45,7 +46,7 @@ class MasterPage:
         self._clock_s = clock_s
 
     def state(self) -> MasterState | None:
-        """None if the master does not answer, or is not ready."""
+        """Return the state of the master; None if the master does not answer, or is not ready."""
         try:
             request = urllib.request.Request(f"{self.address}/json/", headers=self._headers())
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -67,14 +68,14 @@ class MasterPage:
 
 
 def make_key(path: Path) -> None:
-    """A new page key, unless there is one: daemons that still run know that."""
+    """Write a new page key, unless there is one: daemons that are still running know that one."""
     if not path.exists():
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(_base64(secrets.token_bytes(32)))
 
 
 def filter_settings(key: str) -> dict[str, str]:
-    """Spark's settings for pages that want a signed token."""
+    """Return Spark's settings for pages that require a signed token."""
     return {
         "spark.ui.filters": _FILTER,
         f"spark.{_FILTER}.param.secretKey": key,
@@ -83,7 +84,7 @@ def filter_settings(key: str) -> dict[str, str]:
 
 
 def sign(key: str, expires_at_s: int) -> str:
-    """A token that opens the pages until then. `key`: as `make_key` writes it."""
+    """Return a token that opens the pages until `expires_at_s`. `key` is as `make_key` writes it."""
     parts = ({"alg": "HS256"}, {"exp": expires_at_s})
     text = ".".join(_base64(json.dumps(part).encode()) for part in parts)
     raw = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))

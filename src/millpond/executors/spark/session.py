@@ -1,4 +1,4 @@
-"""Finds or starts Spark, with the settings Millpond needs and without its noise."""
+"""Finds or starts Spark, with the settings that Millpond needs and without Spark's noise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import threading
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from millpond.common import options
 from millpond.common.configuration import Configuration
@@ -21,7 +21,7 @@ from millpond.errors import ProgramError, SetupError, SparkDriverError
 from millpond.executors.spark import class_archive
 from millpond.executors.spark.cluster_managers import manager_settings
 from millpond.executors.spark.driver_process import DriverProcess, say_nothing_when_it_dies
-from millpond.executors.spark.java import find_java
+from millpond.executors.spark.java import Java, find_java
 from millpond.executors.spark.local_sockets import (
     guard_callbacks,
     remove_socket_at_exit,
@@ -29,10 +29,15 @@ from millpond.executors.spark.local_sockets import (
 )
 from millpond.executors.spark.worker_python import worker_python
 
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import JavaGateway
+    from pyspark.sql import SparkSession
+
 MIN_SPARK = (4, 3, 0)
 _STATE_STORE = "spark.sql.streaming.stateStore"
 _SETTINGS = {
-    # Our rows are frames: few and large. Generated code would cost more to compile than it saves.
+    # Millpond's rows are frames: few and large. Generated code would cost more to compile than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -40,10 +45,10 @@ _SETTINGS = {
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
-    # With version 1 a zombie task could overwrite committed state.
+    # With version 1, a zombie task could overwrite committed state.
     f"{_STATE_STORE}.checkpointFormatVersion": "2",
-    # Spark's checkpoint files are many and small, and Hadoop starts a chmod process for each of them
-    # and for each of its checksums. Our blobs have checksums of their own (codec.py).
+    # Spark's checkpoint files are many and small, and Hadoop starts a chmod process for each of them and for
+    # each of their checksums. Millpond's blobs have checksums of their own (core/codec.py).
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
@@ -51,7 +56,7 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# Spark's error handling runs a regular expression over messages, recursively.
+# The large stack is for Spark's error handling, which runs a regular expression over messages, recursively.
 JAVA_OPTIONS = (
     "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
     "-Djdk.lang.Process.launchMechanism=VFORK"  # see the chmod processes above
@@ -62,7 +67,7 @@ _NOISE = re.compile(
     r"resolves to a loopback address|SPARK_LOCAL_IP|NativeCodeLoader|^\s*$"
 )
 _QUIET_LOGGERS = (
-    # These log, with hundreds of lines, what Millpond reports in one.
+    # These log in hundreds of lines what Millpond reports in one.
     "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.executor.Executor",
@@ -72,28 +77,28 @@ _QUIET_LOGGERS = (
     "org.apache.spark.util.Utils",
 )
 _lock = threading.Lock()
-_shipped: dict[str, set[str]] = {}  # application -> files its workers have already
+_shipped: dict[str, set[str]] = {}  # application -> files that its workers have already
 
 
 @dataclass(frozen=True)
 class _Origin:
-    """What `get_session` has started a context from."""
+    """What `get_session` has started a context from, and the context."""
 
     configuration: Configuration
     cores: int | None
-    context: Any = None
+    context: SparkContext | None = None
 
 
-_started: _Origin | None = None  # with the newest context that was started here
-_lost: _Origin | None = None  # that one, if it has died and there is no other one yet
+_started: _Origin | None = None  # of the newest context that was started here
+_lost: _Origin | None = None  # the same, if that context has died and there is no other one yet
 
 
-def get_session(configuration: Configuration, cores: int | None = None) -> Any:
-    """The running Spark session, or a new one. `cores`: how many of a cluster's a new one may take; all by
-    default.
+def get_session(configuration: Configuration, cores: int | None = None) -> SparkSession:
+    """Return the running Spark session, or start a new one. `cores` is how many cores of a cluster a new one
+    may take; None means all.
 
-    If Spark's driver process has died, the new session is made as the one before was. Raises SparkDriverError
-    if only the program, or spark-submit, could make another."""
+    If Spark's driver process has died, the new session is made in the same way as the one before. Raises
+    SparkDriverError if only the program, or spark-submit, could make another."""
     with _lock:
         check_spark_version()
         from pyspark import SparkContext
@@ -128,8 +133,8 @@ def _forget_dead(driver: DriverProcess, death: str) -> None:
     _lost = _started
 
 
-def _start_or_clean_up(origin: _Origin) -> Any:
-    """If it fails, no JVM stays that nobody needs, and the next try starts from nothing."""
+def _start_or_clean_up(origin: _Origin) -> SparkSession:
+    """Start a session. If that fails, end the JVM, which nobody needs, so that the next try starts afresh."""
     global _started, _lost
     try:
         session = _start_session(origin.configuration, origin.cores)
@@ -145,21 +150,21 @@ def _start_or_clean_up(origin: _Origin) -> Any:
     return session
 
 
-def job_session(session: Any, parallelism: int, kept_batches: int) -> Any:
-    """A session for one job: its settings change neither the user's session nor another job's."""
+def job_session(session: SparkSession, parallelism: int, kept_batches: int) -> SparkSession:
+    """Return a new session for one job. Its settings affect neither the user's session nor other jobs."""
     own = session.newSession()
     for key, value in _SETTINGS.items():
         if key.startswith("spark.sql."):
             own.conf.set(key, value)
-    # More than the job folder keeps: what is there can be used.
+    # Keep more than the job folder does, so that every batch that is there can be used.
     own.conf.set("spark.sql.streaming.minBatchesToRetain", str(2 * kept_batches))
-    # State partitions are fixed by the first batch of a query.
+    # The first batch of a query fixes the number of state partitions.
     own.conf.set("spark.sql.shuffle.partitions", str(parallelism))
     return own
 
 
 def stop_session() -> None:
-    """Stop Spark and its JVM, and wait until they are gone."""
+    """Stop Spark and its JVM, if they run, and wait until they are gone."""
     from pyspark import SparkContext
 
     context, gateway = SparkContext._active_spark_context, SparkContext._gateway
@@ -173,15 +178,18 @@ def stop_session() -> None:
 
 
 def default_parallelism(configuration: Configuration) -> int:
+    """Return Spark's default parallelism, the number of its cores. Starts Spark if it is not running. Raises
+    ProgramError if that number changes while a job runs."""
     if options.DYNAMIC_ALLOCATION.read_choice(configuration, ("on", "off")) == "on":
         raise ProgramError(
-            f"With {options.DYNAMIC_ALLOCATION.key}=on the number of cores changes while a job runs, so it "
-            f"is no parallelism: set {options.PARALLELISM.key}."
+            f"With {options.DYNAMIC_ALLOCATION.key}=on, the number of cores changes while a job runs, so it "
+            f"cannot be the parallelism: set {options.PARALLELISM.key}."
         )
     return int(get_session(configuration).sparkContext.defaultParallelism)
 
 
 def check_spark_version() -> None:
+    """Raise SetupError if PySpark is not installed, or is too old."""
     try:
         import pyspark
     except ImportError:
@@ -194,14 +202,40 @@ def check_spark_version() -> None:
         )
 
 
-def _start_session(configuration: Configuration, cores: int | None) -> Any:
-    from pyspark import SparkConf, SparkContext
+def _start_session(configuration: Configuration, cores: int | None) -> SparkSession:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    conf = SparkConf()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    conf, master = _spark_conf(configuration, cores, submitted)
+    is_local = master is not None and master.startswith("local")
+    # Machines of a cluster may have Python in another place.
+    named = conf.get("spark.pyspark.python", None)
+    os.environ["PYSPARK_PYTHON"] = worker_python() if is_local else named or sys.executable
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if submitted or SparkContext._gateway is not None:  # the JVM may have outlived its context
+        context = SparkContext(conf=conf)
+    else:
+        context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
+    guard_callbacks(context._gateway)
+    remove_socket_at_exit(context)
+    _silence(context)
+    if master is not None and not is_local:
+        _ship_package(context)
+    return SparkSession(context)
+
+
+def _spark_conf(
+    configuration: Configuration, cores: int | None, submitted: bool
+) -> tuple[SparkConf, str | None]:
+    """Return the settings of a new context, and its master. The master is None if only spark-submit knows it.
+
+    Settings of the user come first: those of the program, then those that Spark has from elsewhere."""
+    from pyspark import SparkConf
+
+    conf = SparkConf()
     java = None if submitted else find_java()
-    master = options.MASTER.read(configuration) or conf.get("spark.master", None)
+    master: str | None = options.MASTER.read(configuration) or conf.get("spark.master", None)
     if master is None and not submitted:
         master = "local[*]"
     if master is not None:
@@ -211,17 +245,7 @@ def _start_session(configuration: Configuration, cores: int | None) -> Any:
     for key, value in _SETTINGS.items():
         conf.setIfMissing(key, value)
     if master is not None and master.startswith("local"):
-        conf.setIfMissing("spark.driver.host", "127.0.0.1")
-        conf.setIfMissing("spark.shuffle.compress", "false")  # there is no network in between
-        conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
-        options_ = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
-        conf.setIfMissing("spark.driver.extraJavaOptions", options_.strip())
-        if not master.startswith("local-cluster"):  # for which Spark makes no secret
-            # Its ports are open to all users of the machine.
-            conf.setIfMissing("spark.authenticate", "true")
-        for key, value in socket_settings().items():
-            conf.setIfMissing(key, value)
-        _let_workers_import_what_the_program_can()
+        _set_up_local(conf, master, java)
     else:
         conf.setIfMissing("spark.driver.extraJavaOptions", "-Xss4m")
     conf.setIfMissing("spark.log.level", str(options.SPARK_LOG_LEVEL.read(configuration)))
@@ -229,33 +253,29 @@ def _start_session(configuration: Configuration, cores: int | None) -> Any:
         if key.startswith("spark."):
             conf.set(key, configuration.get_string(key, ""))
     if master is not None:
-
-        def known(key: str) -> str | None:
-            found: str | None = conf.get(key, None)
-            return found
-
-        for key, value in manager_settings(master, configuration, known, cores).items():
+        given = manager_settings(master, configuration, lambda key: conf.get(key, None), cores)
+        for key, value in given.items():
             conf.set(key, value)
-    local = master is not None and master.startswith("local")
-    named = conf.get(
-        "spark.pyspark.python", None
-    )  # where it is elsewhere on the cluster's machines
-    os.environ["PYSPARK_PYTHON"] = worker_python() if local else named or sys.executable
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if submitted or SparkContext._gateway is not None:  # the JVM may have outlived its context
-        context = SparkContext(conf=conf)
-    else:
-        context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
-    guard_callbacks(context._gateway)
-    remove_socket_at_exit(context)
-    _silence(context)
-    if master is not None and not master.startswith("local"):
-        _ship_package(context)
-    return SparkSession(context)
+    return conf, master
+
+
+def _set_up_local(conf: SparkConf, master: str, java: Java | None) -> None:
+    """Add settings for Spark on this machine: start fast, and let no other user in."""
+    conf.setIfMissing("spark.driver.host", "127.0.0.1")
+    conf.setIfMissing("spark.shuffle.compress", "false")  # there is no network in between
+    conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
+    java_options = f"{JAVA_OPTIONS} {class_archive.java_options(java)}" if java else JAVA_OPTIONS
+    conf.setIfMissing("spark.driver.extraJavaOptions", java_options.strip())
+    if not master.startswith("local-cluster"):  # for which Spark makes no secret
+        # Spark's ports are open to all users of the machine.
+        conf.setIfMissing("spark.authenticate", "true")
+    for key, value in socket_settings().items():
+        conf.setIfMissing(key, value)
+    _let_workers_import_what_the_program_can()
 
 
 def _let_workers_import_what_the_program_can() -> None:
-    """Modules beside the program: Python finds them for the driver, PYTHONPATH for its workers."""
+    """Add the folder of the program to PYTHONPATH: Python itself adds it for the driver only."""
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     beside = [path for path in sys.path[:1] if os.path.isdir(path or ".")]
     paths = [os.path.abspath(path) for path in beside] + [path for path in known if path]
@@ -263,13 +283,14 @@ def _let_workers_import_what_the_program_can() -> None:
 
 
 def _with_retries(master: str) -> str:
-    """local[N] gives up after one failed task; local[N,4] tries again, as a cluster does."""
+    """Return local[N,4] for local[N], which would give up after one failed task; a cluster tries four
+    times."""
     local = re.fullmatch(r"local(?:\[([0-9*]+)\])?", master)
     return f"local[{local.group(1) or 1},4]" if local else master
 
 
-def _launch_gateway(conf: Any) -> Any:
-    """Start the JVM with its stderr filtered: what Spark prints on every start helps nobody."""
+def _launch_gateway(conf: SparkConf) -> JavaGateway:
+    """Start the JVM with its stderr filtered, because what Spark prints on every start helps nobody."""
     from pyspark.java_gateway import launch_gateway
 
     reading, writing = os.pipe()
@@ -292,9 +313,9 @@ def _pass_on(stream: IO[str]) -> None:
                 sys.stderr.write(line)
 
 
-def _silence(context: Any) -> None:
-    # A program that switches logging on wants its own messages, not each call into the JVM, nor
-    # the exception by which Millpond leaves a query.
+def _silence(context: SparkContext) -> None:
+    # A program that switches logging on wants its own messages, but neither each call into the JVM nor the
+    # exception by which Millpond leaves a query.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     say_nothing_when_it_dies(context)
     log4j = context._jvm.org.apache.logging.log4j
@@ -302,7 +323,7 @@ def _silence(context: Any) -> None:
         log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
-def ship_python_files(session: Any, configuration: Configuration) -> None:
+def ship_python_files(session: SparkSession, configuration: Configuration) -> None:
     """Make the program's own modules importable on workers (python.files)."""
     given = options.PYTHON_FILES.read(configuration)
     context = session.sparkContext
@@ -313,8 +334,8 @@ def ship_python_files(session: Any, configuration: Configuration) -> None:
         context.addPyFile(str(_zipped(path, Path(), path.name) if path.is_dir() else path))
 
 
-def _ship_package(context: Any) -> None:
-    """Executors need not have Millpond installed: send it along."""
+def _ship_package(context: SparkContext) -> None:
+    """Send Millpond to the executors, which need not have it installed."""
     import millpond
 
     context.addPyFile(str(_zipped(Path(millpond.__file__).parent, Path("millpond"), "millpond")))

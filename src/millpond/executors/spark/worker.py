@@ -1,8 +1,8 @@
 """What runs inside Spark's Python workers: the passes of a job.
 
-With slots a worker is a relay: it hands the work to the partition's slot. Without, it works itself: it
-keeps one host per job run, so functions stay open and states of key groups stay in memory between
-batches; the log says whether they are still the truth.
+With slots, a worker is a relay: it hands the work to the partition's slot. Without slots, it does the work
+itself: it keeps one host per run, so that functions stay open and the states of key groups stay in memory
+between batches. The log head says whether they are still the truth.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _sink_hosts: dict[str, SinkHost] = {}
 
 
 def runner_of(job: JobRef) -> Runner:
-    """Whoever does the work of the task that is running now."""
+    """Return what does the work of the Spark task that is running now: a relay, or this process."""
     _set_modules_aside()
     if job.slots is None:
         return _InWorker(job)
@@ -50,9 +50,9 @@ def runner_of(job: JobRef) -> Runner:
 
 
 def _set_modules_aside() -> None:
-    """PySpark collects garbage after each task, and walks through all modules for it: 60 to 80 ms, of a batch
-    that may take 300. What is there when one of the first tasks begins has just been looked through, and
-    stays."""
+    """Exempt the modules from garbage collection. PySpark collects garbage after each task and walks through
+    all modules for that: 60 to 80 ms, of a batch that may take 300. What exists when one of the first tasks
+    begins has just been looked through, and stays."""
     global _tasks_begun
     if _tasks_begun < _FIRST_TASKS:
         _tasks_begun += 1
@@ -60,27 +60,30 @@ def _set_modules_aside() -> None:
 
 
 def refuse_without_slots() -> None:
-    """A function has declared a queryable state."""
+    """Raise ProgramError, because a function has declared a queryable state but there are no slots."""
     raise ProgramError(NEEDS_SLOTS)
 
 
 def wake(job: JobRef, partition: int) -> None:
-    """Let whoever will do a partition's work start, and load the job, before there is any."""
+    """Start what will do a partition's work, and let it load the job, before there is any work."""
     if job.slots is None:
         _InWorker(job)
     else:
-        # Older than any task: whoever comes with work takes over.
+        # It claims to be older than any task, so that a task with work takes over.
         Relay(job.slots, partition, BEFORE_ALL_TASKS, job.blob, job.attempt).close()
 
 
 class Runner(Protocol):
     """Runs the passes of one task attempt."""
 
-    def run_lane(self, path: str) -> Iterator[Row]: ...
+    def run_lane(self, path: str) -> Iterator[Row]:
+        """Run the source tasks for the lane whose plan is at `path`; return their rows."""
 
     def run_label(
         self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
-    ) -> list[Row]: ...
+    ) -> list[Row]:
+        """Run the task of a label on its blobs and return the rows that come out. Its change log is in
+        `store`."""
 
     def run_sinks(
         self,
@@ -89,16 +92,19 @@ class Runner(Protocol):
         epoch: int,
         processing_time_ms: int,
         last_batch: bool,
-    ) -> list[Row]: ...
+    ) -> list[Row]:
+        """Write the rows that are for sinks; return the other rows, and the reports of the sinks. `subtask`
+        is None if the labels of the rows name it. `last_batch` closes the sinks."""
 
     def close_level(self, level: int) -> None:
         """Close the functions of a level if this was the job's last batch."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """End the task attempt. Functions stay open, and state stays in memory, for the next batch."""
 
 
 class _InWorker:
-    """Works in this process."""
+    """Does the work in this process."""
 
     def __init__(self, job: JobRef) -> None:
         self._job = job
@@ -149,7 +155,7 @@ class _InWorker:
             self._host.close_level(level)
 
     def close(self) -> None:
-        """The host stays for the next batch."""
+        """Do nothing: the host stays for the next batch."""
 
 
 def _surroundings() -> Surroundings:
@@ -159,7 +165,7 @@ def _surroundings() -> Surroundings:
 def _cached(hosts: dict[str, Host], run_id: str, make: Callable[[], Host]) -> Host:
     host = hosts.get(run_id)
     if host is None:
-        while len(hosts) >= _HOSTS_KEPT:  # jobs of the past: the oldest first
+        while len(hosts) >= _HOSTS_KEPT:  # drop the hosts of earlier runs, the oldest first
             del hosts[next(iter(hosts))]
         try:
             host = hosts[run_id] = make()
@@ -169,7 +175,8 @@ def _cached(hosts: dict[str, Host], run_id: str, make: Callable[[], Host]) -> Ho
 
 
 def run_lane(job: JobRef, tick: int) -> Iterator[Row]:
-    """The head pass of one lane. Ticks count through the lanes of batch 0, then of batch 1, ..."""
+    """Run the source tasks of one lane and yield their rows. Ticks count through the lanes of batch 0, then
+    of batch 1, and so on."""
     epoch, lane = divmod(tick, job.lanes)
     with reported_errors():
         runner = job.runner()
@@ -185,8 +192,9 @@ def run_sinks(
     processing_time_ms: int,
     last_batch: bool,
 ) -> list[Row]:
-    """The pass of the sinks. `in_place`: records are where they came to be, and this partition's
-    number is the subtask's; else they were brought to the subtask their labels name."""
+    """Run the sinks of this partition. If `in_place`, records are where they were produced, and the number of
+    the partition is that of the subtask; otherwise they were brought to the subtask that their labels
+    name."""
     with reported_errors():
         context = TaskContext.get()
         assert context is not None

@@ -1,8 +1,8 @@
-"""The Python of Spark's workers on this machine: the program's own, with a shorter way to its modules.
+"""The Python of Spark's workers on this machine: the program's own, with another module path.
 
-Spark puts a zip with PySpark's sources first on its workers' path, and Python compiles anew what it imports
-from a zip: half a second for every process that Spark starts. The installed PySpark, with its byte code, is
-the same. So workers are started by a script that replaces the path.
+Spark puts a zip with PySpark's sources first on its workers' path, and Python compiles what it imports from a
+zip every time: half a second for every process that Spark starts. The installed PySpark is the same, and has
+byte code. Workers are therefore started by a script that replaces the path.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _PATH = "MILLPOND_WORKER_PYTHONPATH"
 
 
 def worker_python() -> str:
-    """What to set PYSPARK_PYTHON to. Sets the path that the workers will have; call it when PYTHONPATH is
-    complete. It is plain Python where PySpark is not installed as files, or no script can be written."""
+    """Return what PYSPARK_PYTHON must be set to, and set the path that the workers will have. Call this when
+    PYTHONPATH is complete. Returns the plain Python if PySpark is not installed as files, or if no script can
+    be written."""
     import py4j  # type: ignore[import-untyped]
     import pyspark
 
@@ -37,7 +38,7 @@ def worker_python() -> str:
 
 
 def _script() -> Path:
-    """Made once, for this Python."""
+    """Return the path of the script, which is made once for this Python."""
     text = f'#!/bin/sh\nPYTHONPATH="${{{_PATH}-$PYTHONPATH}}" exec {shlex.quote(sys.executable)} "$@"\n'
     number = hashlib.sha256(text.encode()).hexdigest()[:12]
     path = prepared_folder() / f"worker-python-{number}"

@@ -21,7 +21,7 @@ from millpond.core.columns import (
 )
 from millpond.errors import IncompatibleCheckpointError
 from millpond.state.columns.timers import ColumnTimers
-from millpond.state.tables import MISSING, StateTable
+from millpond.state.tables import MISSING, Changes, StateTable
 
 COLUMNS = "_columns"  # the name of the one table of a column function
 Cells = NDArray[Any]
@@ -137,7 +137,7 @@ class ColumnTable(StateTable):
 
     # --- cells -----------------------------------------------------------------------------------
 
-    def declare(self, name: str, dtype: numpy.dtype[Any], default: Any) -> None:
+    def declare(self, name: str, dtype: numpy.dtype[Any], default: object) -> None:
         """Make a column for a state of the function, unless it is there. Raises IncompatibleCheckpointError
         if it is there with another type or default."""
         cells = self._cells.get(name)
@@ -238,7 +238,7 @@ class ColumnTable(StateTable):
             or self._fired_until_ms is not None
         )
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> Changes:
         """Return what has changed since the last commit: until when timers have fired (None: none have);
         (time, row) of deleted timers; rows that are free again; rows that are new, and their keys; the cells
         that were written, by state; times and rows of the timers that came."""
@@ -258,7 +258,7 @@ class ColumnTable(StateTable):
             _encode_numbers(rows),
         )
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
         used = list(self._row_of.values())
         rows = numpy.array(used, numpy.int64)
@@ -279,7 +279,7 @@ class ColumnTable(StateTable):
         encoded = cells.dtype.name, default.item(), _encode_numbers(rows)
         return *encoded, _encode_numbers(cells[rows])
 
-    def apply(self, changes: tuple[Any, ...]) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take over what `changes` or `snapshot` returned, and commit."""
         fired_until_ms, removed, freed, new, keys, cells, times, timer_rows = changes
         if fired_until_ms is not None:
@@ -323,7 +323,7 @@ class ColumnTable(StateTable):
         return len(self.timers)
 
 
-def _extended(cells: Cells, length: int, default: Any) -> Cells:
+def _extended(cells: Cells, length: int, default: object) -> Cells:
     extended = numpy.full(length, default, cells.dtype)
     extended[: len(cells)] = cells
     return extended

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from millpond.core.columns import ConstantColumn, decode_list, encode_list
-from millpond.state.tables import MISSING, MapTable
+from millpond.state.tables import MISSING, Changes, MapTable
 
 
 class HashMapTable(MapTable):
@@ -43,7 +43,7 @@ class HashMapTable(MapTable):
         if entry not in noted:
             noted[entry] = self.entry(key, entry)
 
-    def look_up(self, key: object, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> object:
         """Return a copy of a key's entries, now or as they were `committed`, or MISSING."""
         entries = dict(self.data.get(key, ()))
         touched = self.touched.get(key) if committed and self.touched is not None else None
@@ -55,7 +55,7 @@ class HashMapTable(MapTable):
                     entries[entry] = old
         return entries or MISSING
 
-    def look_up_entry(self, key: object, entry: object, committed: bool) -> Any:
+    def look_up_entry(self, key: object, entry: object, committed: bool) -> object:
         """Return the value of an entry, now or as it was `committed`, or MISSING."""
         value = self.entry(key, entry)
         touched = self.touched.get(key) if committed and self.touched is not None else None
@@ -122,7 +122,7 @@ class HashMapTable(MapTable):
         """Return how many entries were touched since the last commit."""
         return len(self.undo)
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> Changes:
         """Return keys, how many entries of each follow, the entries, their values; (key, entry) of those that
         are gone; of those that moved to the end."""
         get = self.data.get
@@ -150,7 +150,7 @@ class HashMapTable(MapTable):
             encode_list(moved),
         )
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
         maps = list(self.data.values())
         return (
@@ -162,7 +162,7 @@ class HashMapTable(MapTable):
             encode_list([]),
         )
 
-    def apply(self, changes: tuple[Any, ...]) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take over what `changes` or `snapshot` returned. This cannot be rolled back."""
         keys, counts, entries, values, gone, moved = map(decode_list, changes)
         data = self.data

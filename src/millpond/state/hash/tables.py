@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any
 
 from millpond.core.columns import decode_list, encode_list
-from millpond.state.tables import MISSING, ListTable, ValueTable
+from millpond.state.tables import MISSING, Changes, ListTable, ValueTable
 
 
 class HashValueTable(ValueTable):
@@ -41,7 +41,7 @@ class HashValueTable(ValueTable):
     def watch(self) -> None:
         """Do nothing: `undo` is all that `look_up` needs."""
 
-    def look_up(self, key: object, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> object:
         """Return the value of a key, now or as it was `committed`, or MISSING."""
         value = self.data.get(key, MISSING)
         return self.undo.get(key, value) if committed else value
@@ -58,7 +58,7 @@ class HashValueTable(ValueTable):
         """Return how many keys were touched since the last commit."""
         return len(self.undo)
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> Changes:
         """Return (keys, their values, keys that are gone)."""
         data = self.data
         gone = [key for key in self.undo if key not in data]
@@ -69,11 +69,11 @@ class HashValueTable(ValueTable):
             encode_list(gone),
         )
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
         return encode_list(list(self.data)), encode_list(list(self.data.values())), encode_list([])
 
-    def apply(self, changes: tuple[Any, ...]) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take over what `changes` or `snapshot` returned. This cannot be rolled back."""
         keys, values, gone = map(decode_list, changes)
         self.data.update(zip(keys, values, strict=True))
@@ -119,7 +119,7 @@ class HashListTable(ListTable):
     def watch(self) -> None:
         """Do nothing: `undo` is all that `look_up` needs."""
 
-    def look_up(self, key: object, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> object:
         """Return a copy of a key's list, now or as it was `committed`, or MISSING."""
         elements = list(self.data.get(key, ()))
         undone = self.undo.get(key) if committed else None
@@ -153,7 +153,7 @@ class HashListTable(ListTable):
         """Return how many lists were touched since the last commit."""
         return len(self.undo)
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> Changes:
         """Return (keys, whether elements are appended to each, how many elements each has, all elements)."""
         lists = []
         for key, (length, replaced) in self.undo.items():
@@ -162,7 +162,7 @@ class HashListTable(ListTable):
         appended = [replaced is None for _, replaced in self.undo.values()]
         return self._encoded(list(self.undo), appended, lists)
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
         return self._encoded(list(self.data), [False] * len(self.data), list(self.data.values()))
 
@@ -175,7 +175,7 @@ class HashListTable(ListTable):
             encode_list(list(chain.from_iterable(lists))),
         )
 
-    def apply(self, changes: tuple[Any, ...]) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take over what `changes` or `snapshot` returned. This cannot be rolled back."""
         keys, appended, lengths, all_elements = map(decode_list, changes)
         rest = iter(all_elements)

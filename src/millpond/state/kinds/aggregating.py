@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from millpond.common.json_values import JsonValue
 from millpond.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -39,8 +40,8 @@ class AggregatingKind(SingleValueKind[AggregatingStateDescriptor]):
         return TtlAggregatingState(descriptor, current, expiry)
 
     def look_up_value(
-        self, descriptor: AggregatingStateDescriptor, content: Any, opened: Opened
-    ) -> Any:
+        self, descriptor: AggregatingStateDescriptor, content: object, opened: Opened
+    ) -> object:
         """Return the result of the accumulator."""
         accumulator = opened(content)
         if accumulator is MISSING:
@@ -48,7 +49,7 @@ class AggregatingKind(SingleValueKind[AggregatingStateDescriptor]):
         return descriptor.get_agg_function().get_result(accumulator)
 
     def read_only_view(
-        self, descriptor: AggregatingStateDescriptor, data: Any, decode: DecodeJson
+        self, descriptor: AggregatingStateDescriptor, data: JsonValue, decode: DecodeJson
     ) -> State:
         """Return an AggregatingState that cannot be changed. The type of its result is not declared."""
         return _ReadOnlyAggregating(decode(data, None))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from millpond.common.json_values import JsonValue
 from millpond.datastream.columns import ColumnStateDescriptor
 from millpond.datastream.state import State, StateKind
 from millpond.errors import UnsupportedFeatureError
@@ -17,12 +18,12 @@ from millpond.state.handles import CurrentKey
 from millpond.state.kinds.kind import (
     BackendFamily,
     BoundHandle,
-    Changes,
     Columns,
     DecodeJson,
     Opened,
     StateKindSpec,
 )
+from millpond.state.tables import Changes
 
 CONTENT = "content"
 
@@ -56,16 +57,20 @@ class ColumnKind(StateKindSpec[ColumnStateDescriptor, ColumnTable]):
         (changes,) = columns[CONTENT]
         return changes  # type: ignore[no-any-return]
 
-    def entries(self, descriptor: ColumnStateDescriptor, content: Any) -> Iterable[tuple[Any, Any]]:
+    def entries(
+        self, descriptor: ColumnStateDescriptor, content: object
+    ) -> Iterable[tuple[Any, Any]]:
         """Refuse to write column state into a new savepoint."""
         raise UnsupportedFeatureError(f"Column state '{descriptor.name}' cannot be written.")
 
-    def look_up_value(self, descriptor: ColumnStateDescriptor, content: Any, opened: Opened) -> Any:
+    def look_up_value(
+        self, descriptor: ColumnStateDescriptor, content: object, opened: Opened
+    ) -> object:
         """Refuse the look-up."""
         _refuse_look_up(descriptor)
 
     def read_only_view(
-        self, descriptor: ColumnStateDescriptor, data: Any, decode: DecodeJson
+        self, descriptor: ColumnStateDescriptor, data: JsonValue, decode: DecodeJson
     ) -> State:
         """Refuse the look-up."""
         _refuse_look_up(descriptor)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from millpond.common.json_values import JsonValue
 from millpond.common.typeinfo import TypeInformation
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.datastream.state import State, StateDescriptor, StateKind
 from millpond.errors import ProgramError, UnsupportedFeatureError
-from millpond.state.tables import StateTable
+from millpond.state.tables import Changes, StateTable
 from millpond.state.types.evolution import Convert, at_rest_converter
-from millpond.state.types.schemas import Schema, Schemas
+from millpond.state.types.schemas import Schemas
 
 if TYPE_CHECKING:
     from millpond.state.handles import CurrentKey
@@ -23,13 +25,11 @@ if TYPE_CHECKING:
 D = TypeVar("D", bound=StateDescriptor)
 T = TypeVar("T", bound=StateTable)
 
-Changes = tuple[Any, ...]
-"""What a table's `changes` and `snapshot` return: encoded columns, laid out as the kind defines."""
 Columns = dict[str, list[Any]]
 """Column name -> one value per row, as Python objects."""
 Opened = Callable[[Any], Any]
 """Turns a value at rest into the value that functions see; returns MISSING if it has expired."""
-DecodeJson = Callable[[Any, Schema | None], Any]
+DecodeJson = Callable[[JsonValue, Schema | None], Any]
 """Turns JSON into a value of a schema; None as schema: of an undeclared type."""
 
 KEY = "key"
@@ -137,10 +137,10 @@ class StateKindSpec(ABC, Generic[D, T]):
         rows of a key are adjacent."""
 
     @abstractmethod
-    def entries(self, descriptor: D, content: Any) -> Iterable[tuple[Any, Any]]:
+    def entries(self, descriptor: D, content: object) -> Iterable[tuple[Any, Any]]:
         """Return (entry, value) of everything that a program writes into a new savepoint for one key."""
 
-    def entry_of_row(self, row: Mapping[str, Any], before: int) -> Any:
+    def entry_of_row(self, row: Mapping[str, Any], before: int) -> object:
         """Return the entry of one row of a DataFrame that a program writes into a new savepoint. `before`
         counts the rows of the same key before it. Of rows with equal keys and entries the last one counts."""
         return None if self.entry_column is None else row[self.entry_column]
@@ -153,12 +153,12 @@ class StateKindSpec(ABC, Generic[D, T]):
         return None
 
     @abstractmethod
-    def look_up_value(self, descriptor: D, content: Any, opened: Opened) -> Any:
+    def look_up_value(self, descriptor: D, content: object, opened: Opened) -> object:
         """Return what a look-up answers, as a Python value for JSON. `content` is what the table's `look_up`
         returned, never MISSING. Return MISSING if all of it has expired."""
 
     @abstractmethod
-    def read_only_view(self, descriptor: D, data: Any, decode: DecodeJson) -> State:
+    def read_only_view(self, descriptor: D, data: JsonValue, decode: DecodeJson) -> State:
         """Return a client's view of the JSON that a look-up answered: it reads like the kind's handle and
         refuses every change."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
+from millpond.common.json_values import JsonValue
 from millpond.core.columns import decode_list, encode_list
 from millpond.datastream.state import ListState, ListStateDescriptor, State, StateKind
 from millpond.state.handles import CurrentKey, ListStateHandle
@@ -15,7 +16,6 @@ from millpond.state.kinds.kind import (
     VALUE,
     BackendFamily,
     BoundHandle,
-    Changes,
     Columns,
     DecodeJson,
     Opened,
@@ -25,7 +25,7 @@ from millpond.state.kinds.read_only import ReadOnlyAppendingView, refuse_change
 from millpond.state.kinds.rows import counted, open_columns, repeated, values_at_rest
 from millpond.state.ordered.lists import StoredListTable
 from millpond.state.ordered.region import TableRegion
-from millpond.state.tables import MISSING, ListTable
+from millpond.state.tables import MISSING, Changes, ListTable
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.ttl.handles import TtlListState
 from millpond.state.types.schemas import schema_of
@@ -76,21 +76,23 @@ class ListKind(StateKindSpec[ListStateDescriptor, ListTable]):
         """Return (position, element) of the list that a program writes for a key."""
         return enumerate(content)
 
-    def entry_of_row(self, row: Mapping[str, Any], before: int) -> Any:
+    def entry_of_row(self, row: Mapping[str, Any], before: int) -> object:
         """Return the position: elements are in the order of their rows."""
         return before
 
-    def look_up_value(self, descriptor: ListStateDescriptor, content: Any, opened: Opened) -> Any:
+    def look_up_value(
+        self, descriptor: ListStateDescriptor, content: Any, opened: Opened
+    ) -> object:
         """Return the elements that have not expired."""
         elements = [opened(element) for element in content]
         return [element for element in elements if element is not MISSING] or MISSING
 
     def read_only_view(
-        self, descriptor: ListStateDescriptor, data: Any, decode: DecodeJson
+        self, descriptor: ListStateDescriptor, data: JsonValue, decode: DecodeJson
     ) -> State:
         """Return a ListState that cannot be changed."""
-        schema = schema_of(descriptor.type_info)
-        return _ReadOnlyList([decode(element, schema) for element in data])
+        schema = {"type": "array", "items": schema_of(descriptor.type_info)}
+        return _ReadOnlyList(decode(data, schema))
 
     def merge(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from millpond.common.json_values import JsonValue
 from millpond.common.typeinfo import TypeInformation
 from millpond.core.codec import thaw, thaw_all
 from millpond.core.columns import decode_list, encode_list
@@ -23,7 +24,6 @@ from millpond.state.kinds.kind import (
     VALUE,
     BackendFamily,
     BoundHandle,
-    Changes,
     Columns,
     DecodeJson,
     Opened,
@@ -34,7 +34,7 @@ from millpond.state.kinds.rows import counted, open_columns, repeated, values_at
 from millpond.state.ordered.map_handle import StoredMapStateHandle
 from millpond.state.ordered.maps import StoredMapTable
 from millpond.state.ordered.region import TableRegion
-from millpond.state.tables import MISSING, MapTable
+from millpond.state.tables import MISSING, Changes, MapTable
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.ttl.handles import TtlMapState
 from millpond.state.types.evolution import Convert, at_rest_converter
@@ -108,13 +108,13 @@ class MapKind(StateKindSpec[MapStateDescriptor, MapTable]):
         """Return the type of the map's own keys."""
         return descriptor.key_type_info
 
-    def look_up_value(self, descriptor: MapStateDescriptor, content: Any, opened: Opened) -> Any:
+    def look_up_value(self, descriptor: MapStateDescriptor, content: Any, opened: Opened) -> object:
         """Return the entries that have not expired, as a dictionary."""
         entries = {entry: opened(value) for entry, value in content.items()}
         return {e: value for e, value in entries.items() if value is not MISSING} or MISSING
 
     def read_only_view(
-        self, descriptor: MapStateDescriptor, data: Any, decode: DecodeJson
+        self, descriptor: MapStateDescriptor, data: JsonValue, decode: DecodeJson
     ) -> State:
         """Return a MapState that cannot be changed."""
         value_schema, entry_schema = map(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from millpond.common.json_values import JsonValue
 from millpond.datastream.state import ReducingState, ReducingStateDescriptor, State, StateKind
 from millpond.state.combining import Combining
 from millpond.state.handles import CurrentKey, ReducingStateHandle
@@ -35,7 +36,7 @@ class ReducingKind(SingleValueKind[ReducingStateDescriptor]):
         return TtlReducingState(descriptor, current, expiry)
 
     def read_only_view(
-        self, descriptor: ReducingStateDescriptor, data: Any, decode: DecodeJson
+        self, descriptor: ReducingStateDescriptor, data: JsonValue, decode: DecodeJson
     ) -> State:
         """Return a ReducingState that cannot be changed."""
         return _ReadOnlyReducing(decode(data, schema_of(descriptor.type_info)))

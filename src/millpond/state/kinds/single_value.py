@@ -9,11 +9,11 @@ from millpond.core.codec import freeze, thaw
 from millpond.core.columns import decode_list, encode_list
 from millpond.state.combining import Combining
 from millpond.state.hash.tables import HashValueTable
-from millpond.state.kinds.kind import KEY, Changes, Columns, D, Opened, StateKindSpec
+from millpond.state.kinds.kind import KEY, Columns, D, Opened, StateKindSpec
 from millpond.state.kinds.rows import open_columns, values_at_rest
 from millpond.state.ordered.region import TableRegion
 from millpond.state.ordered.tables import StoredValueTable
-from millpond.state.tables import MISSING, ValueTable
+from millpond.state.tables import MISSING, Changes, ValueTable
 
 
 class SingleValueKind(StateKindSpec[D, ValueTable]):
@@ -37,11 +37,11 @@ class SingleValueKind(StateKindSpec[D, ValueTable]):
         values = values_at_rest(columns, timed)
         return encode_list(columns[KEY]), encode_list(values), encode_list([])
 
-    def entries(self, descriptor: D, content: Any) -> Iterable[tuple[Any, Any]]:
+    def entries(self, descriptor: D, content: object) -> Iterable[tuple[Any, Any]]:
         """Return the one value that a program writes for a key."""
         return [(None, content)]
 
-    def look_up_value(self, descriptor: D, content: Any, opened: Opened) -> Any:
+    def look_up_value(self, descriptor: D, content: object, opened: Opened) -> object:
         """Return the value."""
         return opened(content)
 
@@ -68,7 +68,7 @@ def merge_values(
         table.set(target, value)
 
 
-def _merged(combining: Combining, first: Any, second: Any, timed: bool) -> Any:
+def _merged(combining: Combining, first: Any, second: Any, timed: bool) -> object:
     if not timed:
         return freeze(combining.merged(thaw(first), thaw(second)))
     merged = freeze(combining.merged(thaw(first[1]), thaw(second[1])))

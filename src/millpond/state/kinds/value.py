@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from millpond.common.json_values import JsonValue
 from millpond.datastream.state import State, StateKind, ValueState, ValueStateDescriptor
 from millpond.state.handles import CurrentKey, ValueStateHandle
 from millpond.state.kinds.kind import BackendFamily, BoundHandle, DecodeJson
@@ -32,7 +33,7 @@ class ValueKind(SingleValueKind[ValueStateDescriptor]):
         return TtlValueState(descriptor, current, expiry)
 
     def read_only_view(
-        self, descriptor: ValueStateDescriptor, data: Any, decode: DecodeJson
+        self, descriptor: ValueStateDescriptor, data: JsonValue, decode: DecodeJson
     ) -> State:
         """Return a ValueState that cannot be changed."""
         return _ReadOnlyValue(decode(data, schema_of(descriptor.type_info)))

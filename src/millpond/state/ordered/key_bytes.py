@@ -81,7 +81,7 @@ class KeyBytes:
     __slots__ = ("_bytes", "_key")
 
     def __init__(self) -> None:
-        self._key: Any = None
+        self._key: object = None
         self._bytes = encode_key(None)
 
     def of(self, key: Any) -> bytes:
@@ -224,11 +224,11 @@ def _encode_decimal(key: decimal.Decimal) -> bytes:
     return _named(b"\x47", decimal.Decimal, str(key.normalize(decimal.Context(prec=100_000))))
 
 
-def _named(tag: bytes, kind: type, content: Any) -> bytes:
+def _named(tag: bytes, kind: type, content: object) -> bytes:
     return tag + encode_key((kind.__module__, kind.__qualname__, content))
 
 
-def _pickled(key: Any) -> bytes:
+def _pickled(key: object) -> bytes:
     """Return a pickle without references between its parts: which of them are the same object must not
     matter."""
     buffer = io.BytesIO()

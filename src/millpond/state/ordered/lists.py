@@ -11,7 +11,7 @@ from millpond.datastream.state_backend import OrderedStore
 from millpond.state.ordered.key_bytes import after, encode_key, is_exact
 from millpond.state.ordered.tables import StoredTable, Writes, in_order
 from millpond.state.ordered.values import pack, pack_with_key, unpack
-from millpond.state.tables import MISSING, ListTable
+from millpond.state.tables import MISSING, Changes, ListTable
 
 _NUMBER_BYTES = 8
 
@@ -40,7 +40,7 @@ class StoredListTable(StoredTable, ListTable):
         is_all, added = self._waiting.get(key, (False, []))
         return added if is_all else [*self._stored(key), *added]
 
-    def look_up(self, key: object, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> object:
         """Return a copy of a key's list, now or as it was `committed`, or MISSING."""
         return (self._stored(key) if committed else list(self._read(key))) or MISSING
 
@@ -96,12 +96,12 @@ class StoredListTable(StoredTable, ListTable):
         """Return how many lists have changed since the last commit."""
         return len(self._waiting)
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> Changes:
         """Return what has changed since the last commit, laid out as `HashListTable.changes`."""
         appended = [not is_all for is_all, _ in self._waiting.values()]
         return self._encoded(list(self._waiting), appended, [e for _, e in self._waiting.values()])
 
-    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+    def _pieces(self, size: int) -> Iterator[Changes]:
         keys: list[Any] = []
         lists: list[list[Any]] = []
         elements = 0

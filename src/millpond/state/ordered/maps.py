@@ -18,7 +18,7 @@ from millpond.state.ordered.key_bytes import (
 )
 from millpond.state.ordered.tables import UNKNOWN, StoredTable, Writes, in_order
 from millpond.state.ordered.values import kept_key, pack, pack_with_key, unpack
-from millpond.state.tables import MISSING, MapTable
+from millpond.state.tables import MISSING, Changes, MapTable
 
 Get = Callable[[bytes], bytes | None]
 Scan = Callable[[bytes, bytes], Iterator[tuple[bytes, bytes]]]
@@ -40,7 +40,7 @@ class StoredEntries:
         self.addresses: dict[object, bytes] = {}  # addresses of entries that were read
         self.changed: dict[object, None] = {}
 
-    def read(self, entry: object) -> Any:
+    def read(self, entry: object) -> object:
         """Return what the store has for an entry, or MISSING, and remember it. Called if the entry is not
         known."""
         address = self.addresses[entry] = self.prefix + encode_key(entry)
@@ -69,7 +69,7 @@ class StoredEntries:
     def __contains__(self, entry: object) -> bool:
         return self.get(entry, MISSING) is not MISSING
 
-    def __getitem__(self, entry: object) -> Any:
+    def __getitem__(self, entry: object) -> object:
         value = self.get(entry, MISSING)
         if value is MISSING:
             raise KeyError(entry)
@@ -134,7 +134,7 @@ class StoredMapTable(StoredTable, MapTable):
             entries = self._owners[key] = StoredEntries(self._get, self._store.scan, prefix)
         return entries
 
-    def look_up(self, key: object, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> object:
         """Return the entries of a key, now or as they were `committed`, or MISSING."""
         prefix = self._prefix + encode_key(key)
         key_entries = None if committed else self._owners.get(key)
@@ -146,7 +146,7 @@ class StoredMapTable(StoredTable, MapTable):
         entries = dict(_merged(prefix, self._store.scan(prefix, after(prefix)), waiting))
         return entries or MISSING
 
-    def look_up_entry(self, key: object, entry: object, committed: bool) -> Any:
+    def look_up_entry(self, key: object, entry: object, committed: bool) -> object:
         """Return the value of an entry, now or as it was `committed`, or MISSING."""
         key_entries = None if committed else self._owners.get(key)
         if key_entries is not None and entry in key_entries.changed:
@@ -226,7 +226,7 @@ class StoredMapTable(StoredTable, MapTable):
 
     # --- the log ---------------------------------------------------------------------------------
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> Changes:
         """Return what has changed since the last commit, laid out as `HashMapTable.changes`."""
         keys: list[Any] = []
         counts: list[int] = []
@@ -247,7 +247,7 @@ class StoredMapTable(StoredTable, MapTable):
                 counts.append(len(entries) - before)
         return _encoded(keys, counts, entries, values, gone)
 
-    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+    def _pieces(self, size: int) -> Iterator[Changes]:
         waiting = {
             key_entries.prefix + encode_key(entry): (key, entry, key_entries.known[entry])
             for key, key_entries in self._owners.items()

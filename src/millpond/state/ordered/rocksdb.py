@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any
 
 from millpond.common import options
@@ -85,12 +86,12 @@ class RocksDBStore(OrderedStore):
         self._db.close()
 
 
-def _held(items: Iterator[tuple[bytes, bytes]], _: Any) -> Iterator[tuple[bytes, bytes]]:
+def _held(items: Iterator[tuple[bytes, bytes]], _: object) -> Iterator[tuple[bytes, bytes]]:
     """Return the items, and hold their read options as long: the bound of an iterator lies in them."""
     yield from items
 
 
-def import_rocksdict() -> Any:
+def import_rocksdict() -> ModuleType:
     """Return the module rocksdict. Raises SetupError if it is not installed."""
     try:
         return importlib.import_module("rocksdict")

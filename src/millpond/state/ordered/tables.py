@@ -20,7 +20,7 @@ from millpond.core.columns import decode_list, encode_list
 from millpond.datastream.state_backend import OrderedStore
 from millpond.state.ordered.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
 from millpond.state.ordered.values import kept_key, pack, pack_with_key, unpack
-from millpond.state.tables import MISSING, DataTable, ValueTable
+from millpond.state.tables import MISSING, Changes, DataTable, ValueTable
 
 UNKNOWN = object()
 _KEYS_AT_ONCE = 256
@@ -61,7 +61,7 @@ class StoredTable(DataTable):
         """Return what a key has, or `default`."""
         raise NotImplementedError
 
-    def __getitem__(self, key: object) -> Any:
+    def __getitem__(self, key: object) -> object:
         value = self.get(key, MISSING)
         if value is MISSING:
             raise KeyError(key)
@@ -101,7 +101,7 @@ class StoredTable(DataTable):
         """Return how many changes wait in memory: all of them."""
         return self.changed_count()
 
-    def _key_of(self, address: bytes, data: bytes) -> Any:
+    def _key_of(self, address: bytes, data: bytes) -> object:
         if data[0] == 0x01:
             return kept_key(data)
         return decode_key(address, len(self._prefix))[0]
@@ -115,20 +115,20 @@ class StoredTable(DataTable):
                 return
             start = entries[-1][0] + b"\x00"
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
         (everything,) = self._pieces(sys.maxsize)
         return everything
 
-    def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+    def snapshot_parts(self) -> Iterator[Changes]:
         """Return the snapshot in parts of about ENTRIES_AT_ONCE entries."""
         return self._pieces(ENTRIES_AT_ONCE)
 
-    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+    def _pieces(self, size: int) -> Iterator[Changes]:
         """Return the snapshot in parts of about `size` entries, at least one."""
         raise NotImplementedError
 
-    def apply(self, changes: tuple[Any, ...]) -> None:
+    def apply(self, changes: Changes) -> None:
         """Take over what `changes` or `snapshot` returned, and commit."""
         self._take_over(*map(decode_list, changes))
         self.commit()
@@ -165,7 +165,7 @@ class StoredValueTable(StoredTable, ValueTable):
             value = self._known[key] = MISSING if data is None else unpack(data)
         return default if value is MISSING else value
 
-    def look_up(self, key: object, committed: bool) -> Any:
+    def look_up(self, key: object, committed: bool) -> object:
         """Return the value of a key, now or as it was `committed`, or MISSING."""
         # Not with `_key_bytes`, which belongs to the thread that works.
         if not committed and key in self._changed:
@@ -212,14 +212,14 @@ class StoredValueTable(StoredTable, ValueTable):
         """Return how many keys have changed since the last commit."""
         return len(self._changed)
 
-    def changes(self) -> tuple[Any, ...]:
+    def changes(self) -> Changes:
         """Return what has changed since the last commit, laid out as `HashValueTable.changes`."""
         known = self._known
         gone = [key for key in self._changed if known[key] is MISSING]
         keys = [key for key in self._changed if known[key] is not MISSING]
         return encode_list(keys), encode_list([known[key] for key in keys]), encode_list(gone)
 
-    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+    def _pieces(self, size: int) -> Iterator[Changes]:
         items = self.items()
         part = list(islice(items, size))
         while True:

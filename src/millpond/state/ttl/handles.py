@@ -42,7 +42,7 @@ class _TtlHandle(Handle):
         """Of the key group; those with something that has not expired."""
         return [key for key, content in list(self._data.items()) if self._has_live(key, content)]
 
-    def _has_live(self, key: object, content: Any) -> bool:
+    def _has_live(self, key: object, content: object) -> bool:
         raise NotImplementedError
 
     def _timed(self, value: object) -> Timed:
@@ -180,7 +180,7 @@ class TtlMapState(_TtlHandle, MapState[Any, Any]):
         timed = self._table.entry(owner, entry)
         return MISSING if timed is MISSING else self._seen(owner, entry, timed)
 
-    def _seen(self, owner: object, entry: object, timed: tuple[int, Any]) -> Any:
+    def _seen(self, owner: object, entry: object, timed: tuple[int, Any]) -> object:
         """Return the value of an entry that is there, or MISSING if it has expired. Reading may make it young
         again."""
         time_ms, value = timed

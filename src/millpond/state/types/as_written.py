@@ -13,11 +13,11 @@ import pickle
 from typing import Any
 
 from millpond.core.pickling import find_class, with_fields
+from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import IncompatibleCheckpointError
-from millpond.state.types.schemas import Schema
 
 
-def load_as_written(data: bytes, classes: dict[str, type]) -> Any:
+def load_as_written(data: bytes, classes: dict[str, type]) -> object:
     """Return the object in a pickle, reading instances of the classes named in `classes` (module:name) as
     those."""
     return _AsWritten(io.BytesIO(data), classes).load()
@@ -60,7 +60,7 @@ class _AsWritten(pickle.Unpickler):
         super().__init__(file)
         self._classes = classes
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         return self._classes.get(f"{module}:{name}") or super().find_class(module, name)
 
 
@@ -81,7 +81,7 @@ class _StandIn:
         return _as_today, (self._reference, dict(self.__dict__))
 
 
-def _as_today(reference: str, values: dict[str, Any]) -> Any:
+def _as_today(reference: str, values: dict[str, Any]) -> object:
     """Return an instance of the class of today, for one within something that has no declared type: fields by
     name, new ones by default."""
     python_class = find_class(reference)

@@ -13,9 +13,9 @@ from typing import Any
 
 from millpond.common.basic_types import TypeInformation
 from millpond.core.codec import Frozen, freeze, thaw
-from millpond.datastream.formats.avro_schemas import default_of
+from millpond.datastream.formats.avro_schemas import Schema, default_of
 from millpond.state.types.as_written import load_as_written, stored_classes
-from millpond.state.types.schemas import Schema, codec_of, is_pickled, schema_of
+from millpond.state.types.schemas import codec_of, is_pickled, same, schema_of
 
 Convert = Callable[[Any], Any]
 _PROMOTIONS: dict[tuple[str, str], Convert] = {
@@ -36,25 +36,21 @@ def at_rest_converter(written: Schema, declared: TypeInformation) -> Convert:
     declared now. Raises CannotBecome."""
     read = schema_of(declared)
     if is_pickled(read):
-        return _same
+        return same
     if is_pickled(written):
-        check = declared.check() or _same
+        check = declared.check() or same
         return lambda value: freeze(check(thaw(value)))
-    plain = resolve(written, read) or _same
-    to_plain = codec_of(written).to_plain or _same
-    to_python = codec_of(read).to_python or _same
+    plain = resolve(written, read) or same
+    to_plain = codec_of(written).to_plain or same
+    to_python = codec_of(read).to_python or same
     classes = stored_classes(written)
     return lambda value: freeze(to_python(plain(to_plain(_thaw_as_written(value, classes)))))
 
 
-def _thaw_as_written(value: object, classes: dict[str, type]) -> Any:
+def _thaw_as_written(value: object, classes: dict[str, type]) -> object:
     if type(value) is not Frozen or not classes:
         return thaw(value)
     return load_as_written(value.data, classes)
-
-
-def _same(value: object) -> Any:
-    return value
 
 
 def resolve(written: Schema, read: Schema, path: str = "") -> Convert | None:
@@ -79,14 +75,14 @@ def resolve(written: Schema, read: Schema, path: str = "") -> Convert | None:
     raise CannotBecome(f"{type_text(written)} cannot become {type_text(read)}{where}")
 
 
-def _resolve_array(written: Schema, read: Schema, path: str) -> Convert | None:
+def _resolve_array(written: dict[str, Any], read: dict[str, Any], path: str) -> Convert | None:
     items = resolve(written["items"], read["items"], f"{path}[]")
     if items is None:
         return None
     return lambda values: None if values is None else list(map(items, values))
 
 
-def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
+def _resolve_record(written: dict[str, Any], read: dict[str, Any], path: str) -> Convert:
     known = {field["name"]: field["type"] for field in written["fields"]}
     taken: list[tuple[str, str, Convert | None]] = []
     added: dict[str, Any] = {}
@@ -100,7 +96,7 @@ def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
         if before is not None:
             taken.append((name, before, resolve(known[before], field["type"], below)))
         elif "default" in field or read.get("python") not in ("dataclass", "dict"):
-            to_plain = codec_of(field["type"]).to_plain or _same
+            to_plain = codec_of(field["type"]).to_plain or same
             added[name] = to_plain(default_of(field))
         else:
             raise CannotBecome(f"the new field {below} of {read['name']} has no default")
@@ -120,7 +116,7 @@ def _resolve_record(written: Schema, read: Schema, path: str) -> Convert:
     return convert
 
 
-def _resolve_enum(written: Schema, read: Schema, path: str) -> Convert | None:
+def _resolve_enum(written: dict[str, Any], read: dict[str, Any], path: str) -> Convert | None:
     symbols, default = set(read["symbols"]), read.get("default")
     if symbols.issuperset(written["symbols"]):
         return None

@@ -14,7 +14,7 @@ import decimal
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow
 
@@ -41,10 +41,10 @@ from millpond.common.typeinfo import Types, to_type_info
 from millpond.common.types import Row
 from millpond.core.pickling import dumps, find_class, loads, reference_of
 from millpond.datastream.formats.avro import GenericRecordAvroTypeInfo
-from millpond.datastream.formats.avro_schemas import default_of, map_schema
+from millpond.datastream.formats.avro_schemas import Schema, default_of, map_schema
 from millpond.errors import CorruptDataError, ProgramError
 
-Schema = Any  # a string, or a dict
+T = TypeVar("T")
 Schemas = dict[str, Schema]
 PICKLE: Schema = {"type": "bytes", "logicalType": "pickle"}
 _BASIC: dict[BasicType, Schema] = {
@@ -127,7 +127,7 @@ def _record(name: str, python: str, fields: list[tuple[str, Schema]]) -> Schema:
     }
 
 
-def _dataclass_schema(python_class: Any, within: tuple[type, ...]) -> Schema:
+def _dataclass_schema(python_class: type, within: tuple[type, ...]) -> Schema:
     try:
         hints = typing.get_type_hints(python_class)
     except (NameError, TypeError):  # a name that only type checkers know
@@ -153,7 +153,7 @@ def _dataclass_schema(python_class: Any, within: tuple[type, ...]) -> Schema:
     }
 
 
-def _hinted(hint: Any) -> TypeInformation:
+def _hinted(hint: object) -> TypeInformation:
     try:
         return to_type_info(hint)
     except (ProgramError, TypeError):
@@ -256,10 +256,10 @@ def _logical_codec(logical: str) -> ValueCodec:
     raise CorruptDataError(f"Unknown logical type {logical!r}.")
 
 
-def _array_codec(schema: Schema) -> ValueCodec:
+def _array_codec(schema: dict[str, Any]) -> ValueCodec:
     items = codec_of(schema["items"])
     arrow = pyarrow.list_(items.arrow)
-    to_plain, to_python = items.to_plain or _same, items.to_python or _same
+    to_plain, to_python = items.to_plain or same, items.to_python or same
     if schema.get("python") == "map":
         return ValueCodec(
             arrow,
@@ -273,15 +273,16 @@ def _array_codec(schema: Schema) -> ValueCodec:
     )
 
 
-def _same(value: object) -> Any:
+def same(value: T) -> T:
+    """Return the value itself: the conversion where there is nothing to convert."""
     return value
 
 
-def _record_codec(schema: Schema) -> ValueCodec:
+def _record_codec(schema: dict[str, Any]) -> ValueCodec:
     names = [field["name"] for field in schema["fields"]]
     codecs = [codec_of(field["type"]) for field in schema["fields"]]
-    to_plain = [codec.to_plain or _same for codec in codecs]
-    to_python = [codec.to_python or _same for codec in codecs]
+    to_plain = [codec.to_plain or same for codec in codecs]
+    to_python = [codec.to_python or same for codec in codecs]
     arrow = pyarrow.struct([(n, c.arrow) for n, c in zip(names, codecs, strict=True)])
     take_apart, put_together = _record_functions(schema, names)
 
@@ -289,7 +290,7 @@ def _record_codec(schema: Schema) -> ValueCodec:
         fields = zip(names, to_plain, take_apart(value), strict=True)
         return {name: function(field) for name, function, field in fields}
 
-    def python(value: dict[str, Any]) -> Any:
+    def python(value: dict[str, Any]) -> object:
         return put_together(
             [function(value[name]) for name, function in zip(names, to_python, strict=True)]
         )
@@ -298,7 +299,7 @@ def _record_codec(schema: Schema) -> ValueCodec:
 
 
 def _record_functions(
-    schema: Schema, names: list[str]
+    schema: dict[str, Any], names: list[str]
 ) -> tuple[Callable[[Any], list[Any]], Callable[[list[Any]], Any]]:
     kind = schema.get("python", "row")
     if kind == "tuple":
@@ -327,17 +328,17 @@ def _record_functions(
     return lambda value: [_field(value, name) for name in names], row
 
 
-def _field(value: object, name: str) -> Any:
+def _field(value: object, name: str) -> object:
     if isinstance(value, (tuple, list)):
         return value[int(name[1:])]
     return getattr(value, name, None) if not isinstance(value, Row) else value[name]
 
 
-def _class_with_fields(reference: str, names: list[str]) -> Any:
+def _class_with_fields(reference: str, names: list[str]) -> type | None:
     """Return a dataclass by module and name; None if it is gone, or has other fields now. Then its records
     are rows, until it is known what they are to become (evolution.py)."""
     python_class = find_class(reference)
-    if python_class is None or not dataclasses.is_dataclass(python_class):
+    if not isinstance(python_class, type) or not dataclasses.is_dataclass(python_class):
         return None
     return (
         python_class
@@ -346,7 +347,7 @@ def _class_with_fields(reference: str, names: list[str]) -> Any:
     )
 
 
-def _made(python_class: Any, values: dict[str, Any]) -> Any:
+def _made(python_class: type, values: dict[str, Any]) -> object:
     """Return an instance with these values, also of fields that its constructor does not take."""
     fields = dataclasses.fields(python_class)
     made = python_class(**{field.name: values[field.name] for field in fields if field.init})

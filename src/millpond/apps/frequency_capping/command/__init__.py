@@ -1,6 +1,6 @@
-"""`millpond capping ...` and `millpond demo`, plug-ins of the command line (see pyproject.toml).
+"""`millpond capping ...` and `millpond demo`: plug-ins of the command line (see pyproject.toml).
 
-This and `options.py` are imported to read a command line, so they import nothing that takes time.
+This module and `options.py` are imported to read a command line, so they import nothing that takes time.
 """
 
 from millpond.apps.frequency_capping.command.options import add_commands, add_demo_command

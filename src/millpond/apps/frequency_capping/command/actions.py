@@ -1,4 +1,4 @@
-"""`millpond capping ...`: frequency capping as a product."""
+"""Carries out `millpond capping ...`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from millpond.apps.frequency_capping.command import orders
 from millpond.apps.frequency_capping.command.job import (
@@ -26,6 +26,9 @@ from millpond.datastream.connectors.redis.connection import connect
 from millpond.driver.job_folder import is_locked
 from millpond.errors import ProgramError, SetupError
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
 _REDIS_VARIABLE = "MILLPOND_CAPPING_REDIS"
 _COUNTS = {
     "records": "read records.records",
@@ -39,6 +42,7 @@ _COUNTS = {
 
 
 def run_capping(parsed: argparse.Namespace) -> int:
+    """Carry out the action of a command line that `options.py` has read, and return the exit code."""
     actions = {
         "run": _run,
         "serve": _serve,
@@ -54,17 +58,17 @@ def _run(parsed: argparse.Namespace) -> int:
     make_absolute(parsed)
     source, config = make_source(parsed), config_of(parsed)
     if is_locked(Path(parsed.checkpoint), JOB_NAME):
-        raise ProgramError(f"--checkpoint {parsed.checkpoint}: a job runs there already.")
+        raise ProgramError(f"--checkpoint {parsed.checkpoint}: a job is already running there.")
     with redis_of(parsed) as redis_url:
         environment = make_environment(parsed, config, source, parsed.until_end, redis_url)
         if parsed.redis is None:
-            print(f"Redis, while this runs: {redis_url}", file=sys.stderr)
+            print(f"Redis, while the job runs: {redis_url}", file=sys.stderr)
         remember(parsed, config)
         client = environment.execute_async(JOB_NAME)
         try:
             _watch(client)
         except KeyboardInterrupt:
-            print("Stopping; the job goes on from here when it is started again.", file=sys.stderr)
+            print("Stopping; when started again, the job continues from here.", file=sys.stderr)
             client.cancel().result()
             return 130
         client.get_job_execution_result().result()
@@ -83,14 +87,14 @@ def _serve(parsed: argparse.Namespace) -> int:
         ) from None
     if parsed.redis is None:
         parsed.redis = own_redis_url(Path(parsed.checkpoint))
-    connect(parsed.redis)  # tells what is wrong with the URL
+    connect(parsed.redis)  # raises if the URL is wrong
     if parsed.workers == 1:
         uvicorn.run(
             make_app(parsed.redis),
             host=parsed.host,
             port=parsed.port,
             access_log=False,
-            proxy_headers=False,  # nobody is asked who they are
+            proxy_headers=False,  # the service does not use the address of its clients
             log_level="warning",
         )
         return 0
@@ -114,15 +118,16 @@ def _demo(parsed: argparse.Namespace) -> int:
     return run_demo(parsed.seconds, parsed.rate, parsed.kafka, parsed.redis, parsed.picture)
 
 
-def app_of_environment() -> Any:
-    """For the processes of `serve --workers`."""
+def app_of_environment() -> FastAPI:
+    """Return the look-up service for the Redis that an environment variable names. The processes of
+    `serve --workers` call it."""
     from millpond.apps.frequency_capping.lookup import make_app
 
     return make_app(os.environ[_REDIS_VARIABLE])
 
 
 def _watch(client: JobClient) -> None:
-    """A line on standard error whenever there is something new, until the job has ended."""
+    """Print a line to standard error whenever counts have changed, until the job has ended."""
     shown: dict[str, int] = {}
     since_s = time.monotonic()
     while not client.get_job_status().result().is_terminal_state():
@@ -153,6 +158,6 @@ def _report(client: JobClient, dead_letters: str) -> None:
         if name.startswith(prefix):
             print(f"  {name.removeprefix(prefix)}: {count:,}")
     now_ms = int(metrics.get("cap users.currentInputWatermark", 0))
-    print(f"Redis is as of {orders.time_text(now_ms)}, in event time.")
+    print(f"Redis is as of {orders.time_text(now_ms)} in event time.")
     if counts["bad"] or counts["late"]:
         print(f"Bad and late records are in {dead_letters}.")

@@ -1,5 +1,6 @@
-"""The job of frequency capping as the command line describes it. What it was started with is kept beside its
-state, for orders to it."""
+"""Builds the frequency capping job that a command line describes. The arguments are kept beside the job's
+state, for orders to it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ _DEAD_LETTERS = "dead-letters"
 _ARGUMENTS = "capping.json"
 _NAMES_RULES = "names_rules"
 _REDIS = "redis"
-# Each costs a batch a few milliseconds, and a cap that much latency; and no job can have more subtasks.
+# Each costs a batch, and so the latency of caps, a few milliseconds; but no job can have more subtasks.
 _KEY_GROUPS = 32
 _KEPT = (
     *("input", "history", "begin", "rules", "rules_topic", "redis", "redis_ttl", "state_ttl"),
@@ -57,8 +58,8 @@ _FOR_EVER, _RESTART_PAUSE_MS = 1 << 30, 2000
 
 @contextmanager
 def redis_of(arguments: argparse.Namespace) -> Iterator[str]:
-    """The URL of the job's Redis. Without one there is one of its own beside its state, while the job runs,
-    or while this lasts."""
+    """Yield the URL of the job's Redis. A job that was given none has an embedded one beside its state; if
+    the job does not run, the embedded Redis runs until the end of the block."""
     folder = Path(arguments.checkpoint)
     if arguments.redis is not None:
         yield arguments.redis
@@ -70,12 +71,12 @@ def redis_of(arguments: argparse.Namespace) -> Iterator[str]:
 
 
 def own_redis_url(checkpoint: Path) -> str:
-    """Of a job that was started without a Redis."""
+    """Return the URL of the embedded Redis of a job that was started without a Redis."""
     return embedded_url(checkpoint / _REDIS)
 
 
 def make_absolute(parsed: argparse.Namespace) -> None:
-    """Orders may be given from another folder."""
+    """Make the paths in a command line absolute, because orders may be given from another folder."""
     for name in ("checkpoint", "rules", "dead_letters", "history"):
         if getattr(parsed, name) is not None:
             setattr(parsed, name, str(Path(getattr(parsed, name)).absolute()))
@@ -84,16 +85,17 @@ def make_absolute(parsed: argparse.Namespace) -> None:
 
 
 def config_of(parsed: argparse.Namespace) -> CappingConfig:
-    """What the file with rules says. One that has lost its `rules:` since the job was started last is
-    refused: it is cut off, and so may be what it says about records."""
+    """Return what the file of rules says, or the default without one. Raise ProgramError if `rules:` has
+    vanished from it since the job was last started: the file may be cut off, and what it says about records
+    incomplete."""
     if not parsed.rules:
         return default_config()
     config = load_config(parsed.rules)
     path = Path(parsed.checkpoint) / _ARGUMENTS
     if not config.names_rules and path.exists() and _content_of(path).get(_NAMES_RULES):
         raise ProgramError(
-            f"--rules {parsed.rules}: there is no rules: in it, though there was when the job was started "
-            "last. Put it back; if no rule at all is to count, write rules: []."
+            f"--rules {parsed.rules}: `rules:` is missing, although it was there when the job was last "
+            "started. Put it back; if there should be no rules at all, write `rules: []`."
         )
     return config
 
@@ -105,7 +107,7 @@ def make_environment(
     until_end: bool,
     redis_url: str,
 ) -> StreamExecutionEnvironment:
-    """With the job in it."""
+    """Return an environment with the job in it, not started. Raise ProgramError if an argument is wrong."""
     try:
         out_of_orderness_ms = parse_duration(parsed.out_of_orderness)
     except WindowError as problem:
@@ -143,7 +145,8 @@ def _times_to_live(parsed: argparse.Namespace, config: CappingConfig) -> TimesTo
             found[option] = None if text is None else parse_duration(text)
         except WindowError as problem:
             raise ProgramError(f"--{option.replace('_', '-')}: {problem}.") from None
-    grace_ms = found["rules_grace"]  # None: remembered by a version that had no such option
+    # None if the arguments were kept by a version without this option.
+    grace_ms = found["rules_grace"]
     lives = TimesToLive(
         found["redis_ttl"], found["state_ttl"], GONE_RULE_MS if grace_ms is None else grace_ms
     )
@@ -155,22 +158,25 @@ def _times_to_live(parsed: argparse.Namespace, config: CappingConfig) -> TimesTo
 
 
 def dead_letters_of(parsed: argparse.Namespace) -> str:
+    """Return the folder for dead letters."""
     return parsed.dead_letters or str(Path(parsed.checkpoint) / _DEAD_LETTERS)
 
 
 def remember(parsed: argparse.Namespace, config: CappingConfig) -> None:
-    """For orders, and the next start: what the job was started with."""
+    """Keep the arguments that the job was started with, for orders and for the next start."""
     path = Path(parsed.checkpoint) / _ARGUMENTS
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = {name: getattr(parsed, name) for name in _KEPT}
     kept[_NAMES_RULES] = config.names_rules
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({"version": 1, **kept}, file)  # it may have a password of Redis
+        json.dump({"version": 1, **kept}, file)  # private, as it may contain a password of Redis
     os.replace(aside, path)
 
 
 def remembered(parsed: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments that the job with this checkpoint folder was last started with. Raise ProgramError
+    if none ran there."""
     content = _content_of(Path(parsed.checkpoint) / _ARGUMENTS)
     found = argparse.Namespace(**{name: content.get(name) for name in _KEPT})
     found.checkpoint = str(Path(parsed.checkpoint).absolute())  # it may have been moved
@@ -184,14 +190,14 @@ def _content_of(path: Path) -> dict[str, Any]:
         content = None
     if not isinstance(content, dict):
         raise ProgramError(
-            f"--checkpoint {path.parent}: frequency capping has not run there: there is no good "
+            f"--checkpoint {path.parent}: frequency capping has not run there, because there is no valid "
             f"{path.name}."
         )
     return content
 
 
 def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration:
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "execution.checkpointing.dir": parsed.checkpoint,
         "millpond.input.stop-at-end": until_end,
     }
@@ -199,7 +205,8 @@ def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration
         settings["millpond.master"] = parsed.master
     if parsed.parallelism:
         settings["parallelism.default"] = parsed.parallelism
-    if (parsed.parallelism or 0) <= _KEY_GROUPS:  # also without -p: a job may be started either way
+    # Set without -p, too, because the same job may be started with and without it.
+    if (parsed.parallelism or 0) <= _KEY_GROUPS:
         settings["pipeline.max-parallelism"] = _KEY_GROUPS
     for setting in parsed.settings:
         key, found, value = setting.partition("=")
@@ -210,10 +217,14 @@ def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration
 
 
 def make_source(parsed: argparse.Namespace) -> Source:
+    """Return the source of records that --input, --history and --begin describe. Raise ProgramError if they
+    are wrong."""
     place: str = parsed.input
     if not place.startswith("kafka://"):
         if parsed.history is not None:
-            raise ProgramError("--history: files come before a topic; --input is none.")
+            raise ProgramError(
+                "--history needs a topic as --input, before which its files are read."
+            )
         return _lines("--input", place, parsed, goes_on=True)
     topic = _kafka_source("--input", place, parsed.begin)
     if parsed.history is None:

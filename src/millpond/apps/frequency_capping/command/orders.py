@@ -30,11 +30,13 @@ from millpond.errors import JobExecutionError
 
 
 def rebuild(parsed: argparse.Namespace) -> int:
+    """Carry out `rebuild-redis`: remove all caps from Redis, and have the job write those of its state.
+    Return the exit code."""
     arguments = remembered(parsed)
     with redis_of(arguments) as url:
         removed = _remove_caps(url)
         _order(parsed, arguments, url, "republish")
-    print(f"{removed:,} keys were removed, and what is capped now was written anew.")
+    print(f"{removed:,} keys were removed, and everything that is capped now was written again.")
     return 0
 
 
@@ -50,20 +52,24 @@ def _remove_caps(url: str) -> int:
 
 
 def forget(parsed: argparse.Namespace) -> int:
+    """Carry out `forget`: erase a user from state, Redis, answers and dead letters. Return the exit code."""
     arguments = remembered(parsed)
-    user_field = config_of(arguments).record_format.name("user")  # before anything is done
+    # Read first, so that wrong rules are reported before anything is done.
+    user_field = config_of(arguments).record_format.name("user")
     with redis_of(arguments) as url:
         _order(parsed, arguments, url, "forget", user=parsed.user)
     ControlFolder(Path(arguments.checkpoint) / CONTROL).erase(parsed.user)
     erased = erase_letters(dead_letters_of(arguments), parsed.user, user_field)
     print(
-        f"User {parsed.user} is forgotten: state and Redis have nothing of them; {erased:,} dead letters "
+        f"User {parsed.user} is forgotten: state and Redis hold nothing about them; {erased:,} dead letters "
         "about them were erased."
     )
     return 0
 
 
 def explain(parsed: argparse.Namespace) -> int:
+    """Carry out `explain`: print what is known about a user, and what is capped by which rule until when.
+    Return the exit code."""
     arguments = remembered(parsed)
     with redis_of(arguments) as url:
         answers = _order(parsed, arguments, url, "explain", user=parsed.user, ad=parsed.ad)
@@ -72,38 +78,46 @@ def explain(parsed: argparse.Namespace) -> int:
         return 0
     if not answers or not (answers[0]["pairs"] or answers[0]["not_counted_yet"]):
         print(
-            f"Nothing is known of user {parsed.user}" + (f" and {parsed.ad}." if parsed.ad else ".")
+            f"Nothing is known about user {parsed.user}"
+            + (f" and {parsed.ad}." if parsed.ad else ".")
         )
         return 0
-    answer = answers[0]
-    print(f"User {parsed.user}, at {time_text(answer['event_time'])}:")
+    _print_answer(parsed.user, answers[0])
+    return 0
+
+
+def _print_answer(user: str, answer: dict[str, Any]) -> None:
+    print(f"User {user}, at {time_text(answer['event_time'])}:")
     for pair in answer["pairs"]:
         state = "not capped"
         if pair["capped_since"] is not None:
             until = (
-                "for ever"
+                "forever"
                 if pair["released_at"] is None
                 else f"until {time_text(pair['released_at'])}"
             )
             state = f"CAPPED since {time_text(pair['capped_since'])}, {until}"
         count = f"{len(pair['views'])} of {pair['limit']} views"
         if pair["rule_gone_until"] is not None:
-            state = f"rule is gone, but counts until {time_text(pair['rule_gone_until'])}"
+            state = f"the rule is gone, but counts until {time_text(pair['rule_gone_until'])}"
         print(f"  {pair['member']} by rule '{pair['rule']}': {count}, {state}")
         for view in pair["views"]:
             print(f"    {time_text(view)}")
     if answer["not_counted_yet"]:
-        print(f"  {answer['not_counted_yet']} views wait for event time to come to them.")
+        print(f"  {answer['not_counted_yet']} views wait for event time to reach them.")
     if answer["rules_change_at"] is not None:
         print(f"  Other rules will be in force from {time_text(answer['rules_change_at'])} on.")
-    return 0
 
 
 def _order(
-    parsed: argparse.Namespace, arguments: argparse.Namespace, url: str, kind: str, **content: Any
+    parsed: argparse.Namespace,
+    arguments: argparse.Namespace,
+    url: str,
+    kind: str,
+    **content: str | None,
 ) -> list[dict[str, Any]]:
-    """Give an order to the job, wait until it is done, and return the answers. If the job does not run, it is
-    started for that, without reading anything."""
+    """Give an order to the job, wait until it has been carried out, and return the answers. If the job does
+    not run, start it for this order, without reading any input."""
     checkpoint = Path(arguments.checkpoint)
     control = ControlFolder(checkpoint / CONTROL)
     own = control.give(kind, **content)
@@ -111,17 +125,18 @@ def _order(
     give_up_s = time.monotonic() + parsed.timeout
     while (answers := control.answers_to(own)) is None:
         if client is None and not is_locked(checkpoint, JOB_NAME):
-            print("The job does not run; starting it for this order ...", file=sys.stderr)
+            print("The job is not running; starting it for this order ...", file=sys.stderr)
             source = OnlyOrders(make_source(arguments))
             settings = ["millpond.input.advance-at-end=false"]
             arguments.settings = [*arguments.settings, *settings]
             environment = make_environment(arguments, config_of(arguments), source, True, url)
             client = environment.execute_async(JOB_NAME)
         if client is not None and client.get_job_status().result().is_terminal_state():
-            client.get_job_execution_result().result()  # tells what went wrong
+            client.get_job_execution_result().result()  # raises what went wrong
         if time.monotonic() > give_up_s:
             raise JobExecutionError(
-                f"The job has not done this within {parsed.timeout:g} s; it will when it gets to it."
+                f"The job has not carried out the order within {parsed.timeout:g} s; it will do so when it "
+                "gets to it."
             )
         time.sleep(0.05)
     if client is not None:
@@ -130,6 +145,7 @@ def _order(
 
 
 def time_text(time_ms: int) -> str:
+    """Return a time in UTC as text, or that there is no time yet."""
     if not 0 < time_ms < 1 << 52:
         return "no time yet"
     moment = datetime.datetime.fromtimestamp(time_ms / 1000, datetime.UTC)
