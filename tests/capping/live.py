@@ -54,7 +54,7 @@ class Live:
         self.start("--until-end")
         assert self.process is not None
         assert self.process.wait(240) == 0, self.log()
-        found = re.findall(r"as of (\S+ \S+), in event time", self.log())
+        found = re.findall(r"as of (\S+ \S+) in event time", self.log())
         moment = datetime.datetime.fromisoformat(found[-1])
         return round(moment.timestamp() * 1000)
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic
-
-import numpy
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Generic
 
 from millpond.common.time import MIN_TIMESTAMP, Duration
 from millpond.common.type_variables import T
 from millpond.errors import ProgramError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
 
 
 class TimestampAssigner(ABC, Generic[T]):
@@ -79,6 +80,8 @@ class BoundedOutOfOrdernessGenerator(WatermarkGenerator):
 
         Return None, having done nothing, if a number does not fit into 64 bits.
         """
+        import numpy  # here, because the command line imports this module and must start fast
+
         delay = self.max_out_of_orderness_ms + 1
         try:
             times = numpy.array(timestamps, numpy.int64)
