@@ -62,6 +62,7 @@ class _Writer(SinkWriter):
 
 
 def measure() -> dict[str, float]:
+    """Run the job once and return percentiles of the latency in milliseconds."""
     folder = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
     environment = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict(
@@ -84,9 +85,12 @@ def measure() -> dict[str, float]:
     table = numpy.fromfile(folder / "latencies", numpy.int64).reshape(-1, 2)
     steady = table[table[:, 0] > table[0, 0] + WARM_UP_S * 1000][:, 1]
     assert len(table) == PER_S * SECONDS, "every record once"
-    result = {f"p{p}_ms": float(numpy.percentile(steady, p)) for p in (50, 90, 99, 100)}
-    print(
-        f"latency at {PER_S:,}/s, source to committed output, after {WARM_UP_S} s: "
-        + ", ".join(f"{name[:-3]} {value:,.0f} ms" for name, value in result.items())
-    )
-    return result
+    return {f"p{p}_ms": float(numpy.percentile(steady, p)) for p in (50, 90, 99, 100)}
+
+
+def table(results: dict[str, float]) -> str:
+    """Return the results as a Markdown table."""
+    names = " | ".join(name.removesuffix("_ms") for name in results)
+    values = " | ".join(f"{value:,.0f} ms" for value in results.values())
+    title = f"{PER_S:,} records/s, source to committed output, after {WARM_UP_S} s"
+    return f"| latency | {names} |\n|---|{'---|' * len(results)}\n| {title} | {values} |"

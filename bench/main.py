@@ -1,4 +1,4 @@
-"""Measures Millpond, and others beside it, on this machine.
+"""Measures Millpond, and other systems for comparison, on this machine.
 
 bin/bench capping            frequency capping, all systems in turn (about half an hour)
 bin/bench capping --quick    Millpond and Flink in Java, one run each
@@ -6,11 +6,11 @@ bin/bench product            the frequency-capping app, Kafka in and Redis out, 
 bin/bench windows            tumbling, sliding and session windows beside Flink in Java and plain Spark
 bin/bench state              state larger than memory: speed beside Flink's RocksDB, checkpoints, restore
 bin/bench latency            from source to sink at a fixed rate
-bin/bench kafka              a topic is read: Spark's connector beside librdkafka
+bin/bench kafka              reading a topic: Spark's connector compared with librdkafka
 bin/bench lookup             the look-up service of frequency capping at a fixed rate
 bin/bench queryable          look-ups of queryable state at a fixed rate while a job runs
 bin/bench state-size         cost of a batch against the size of the state
-bin/bench scaling            one core and two
+bin/bench scaling            frequency capping on one core and on two
 bin/bench start-up           first job, second job
 bin/bench state-access       one state access beside a dict
 """
@@ -101,7 +101,9 @@ def main() -> None:
     elif options.what == "latency":
         from bench import latency
 
-        report.save("latency", latency.measure(), folder)
+        results = latency.measure()
+        report.save("latency", results, folder)
+        print(f"{report.machine()}\n\n{latency.table(results)}")
     elif options.what == "state":
         from bench.state import side_by_side as state
 
@@ -123,7 +125,9 @@ def main() -> None:
     else:
         from bench import state_access
 
-        state_access.main()
+        results = state_access.measure(options.repeat)
+        report.save("state-access", results, folder)
+        print(f"{report.machine()}\n\n{state_access.table(results)}")
 
 
 def capping(options: argparse.Namespace, folder: Path) -> None:
