@@ -137,9 +137,9 @@ def test_killed_slot_is_a_clear_answer_and_comes_back_with_what_was_committed(
     job.batch(relay, ["a"])
     assert client.get("job", "counts", "a") == 2
     job.kill()
-    with pytest.raises(RetryLaterError, match=r"slot of partition 0 .*Ask again"):
+    with pytest.raises(RetryLaterError, match=r"slot of partition 0 .*Try again"):
         client.get("job", "counts", "a", timeout_s=0)
-    with pytest.raises(RetryLaterError, match=r"slot of partition 0 .*Ask again"):
+    with pytest.raises(RetryLaterError, match=r"slot of partition 0 .*Try again"):
         client.get("job", "counts", "a", timeout_s=0.2)
     assert files.is_batch_wanted(job.folder), "an idle job is asked for a batch"
     waiting = client.get_async("job", "counts", "a", timeout_s=30)
@@ -244,7 +244,7 @@ def test_clients_ask_the_dispatcher_once_where_state_is(job: QueryableJob) -> No
                 client.get("j1", "a/b", "a")
             assert server.asked[-1][0] == "/jobs/j1/state/a%2Fb/location"
             job.kill()
-            with pytest.raises(RetryLaterError, match="Ask again"):
+            with pytest.raises(RetryLaterError, match="Try again"):
                 client.get("j1", "counts", "a", timeout_s=0.1)
             assert ("/jobs/j1/state/counts/location?lost=0", "Bearer secret") in server.asked
             job.batch(job.relay(), ["a"])

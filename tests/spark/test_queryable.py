@@ -119,7 +119,7 @@ def test_look_ups_see_what_is_committed_whatever_is_killed(
         wait_until(lambda: counts() == {2}, "the batch is not run again", 60)
 
         kill_slots(tmp_path)
-        with pytest.raises(RetryLaterError, match=r"partition \d .*Ask again"):
+        with pytest.raises(RetryLaterError, match=r"partition \d .*Try again"):
             client.get("", "counts", "word1", timeout_s=0)
         assert counts() == {2}, "slots load what was committed, although no record comes"
     job.cancel().result()

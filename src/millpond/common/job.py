@@ -64,9 +64,10 @@ class JobStatus(Enum):
         DispatcherError if this release does not know it. Beyond PyFlink."""
         state = str(report.get("state"))
         if state not in JobStatus.__members__:
+            job = report.get("jid", "?")
             raise DispatcherError(
-                f"A job's report has the state '{state}', which this release does not know: it was written "
-                "by another one."
+                f"The job {job} is in the state '{state}', which this release of Millpond does not know: its "
+                "report was written by another release. Use that one."
             )
         return JobStatus[state]
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from millpond.common.job_id import JobID
 from millpond.common.json_values import JsonValue
 from millpond.common.typeinfo import TypeInformation
-from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import (
     QueryableStateError,
     RetryLaterError,
@@ -26,6 +25,7 @@ from millpond.queryable.locations import describe
 from millpond.queryable.lookups import NOT_FOUND, Location, Lookups
 
 if TYPE_CHECKING:
+    from millpond.datastream.formats.avro_schemas import Schema
     from millpond.datastream.state import State, StateDescriptor
 
 _HTTP_S = 5.0
@@ -160,7 +160,7 @@ class AsyncQueryableStateClient:
         except urllib.error.HTTPError as problem:
             raise _error_of(problem) from None
         except (OSError, ValueError) as problem:
-            text = f"The dispatcher at {self._base} does not answer: {problem}. Ask again."
+            text = f"The dispatcher at {self._base} does not answer: {problem}. Try again."
             raise RetryLaterError(text) from None
 
 

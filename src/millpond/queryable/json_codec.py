@@ -32,13 +32,15 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.common.json_values import JsonValue
 from millpond.common.time import Instant
 from millpond.common.types import Row
-from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import QueryableStateError
+
+if TYPE_CHECKING:
+    from millpond.datastream.formats.avro_schemas import Schema
 
 T = TypeVar("T")
 _PLAIN = frozenset({str, int, bool, type(None)})

@@ -33,9 +33,11 @@ def describe(job_folder: Path, name: str, lost: Iterable[int] = ()) -> dict[str,
     """
     generation, is_running = files.run_of(job_folder)
     if generation == 0:
-        raise RetryLaterError("The job has not started yet. Ask again.")
+        raise RetryLaterError("The job has not started yet. Try again.")
     if not is_running:
-        raise QueryableStateError("The job does not run; its state can be looked up while it does.")
+        raise QueryableStateError(
+            "The job is not running; state can be looked up only while it runs."
+        )
     locations = files.read_locations(job_folder, generation)
     state = _state(job_folder, name, generation, locations)
     alive = {location.partition: location for location in locations if not location.is_dead()}
@@ -45,7 +47,7 @@ def describe(job_folder: Path, name: str, lost: Iterable[int] = ()) -> dict[str,
         files.want_batch(job_folder)
     if not locations:
         raise RetryLaterError(
-            "The job has started, but its slots have not loaded their state yet. Ask again."
+            "The job has started, but its slots have not loaded their state yet. Try again."
         )
     return {
         "name": name,
@@ -76,7 +78,7 @@ def _state(
         raise UnknownStateError(f"The job has no queryable state '{name}'; there are: {there}.")
     raise RetryLaterError(
         f"The job has not run a batch yet; it is not known whether it has a queryable state '{name}'. "
-        "Ask again."
+        "Try again."
     )
 
 

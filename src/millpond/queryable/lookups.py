@@ -112,7 +112,7 @@ class Lookups:
             round_.is_stale = True
             round_.reason = (
                 f"The slot of partition {partition} is gone, or has not loaded its state yet: the job "
-                "restarts it. Ask again."
+                "restarts it. Try again."
             )
             return
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class Lookups:
             round_.lost.add(partition)
             round_.reason = (
                 f"The slot of partition {partition} does not answer: {problem}. If it is gone, the job "
-                "restarts it. Ask again."
+                "restarts it. Try again."
             )
             return
         except ValueError as problem:
@@ -195,7 +195,7 @@ class _Round:
         self.found: dict[int, Any] = {}
         self.is_stale = False  # True if the location is out of date
         self.lost: set[int] = set()
-        self.reason = "There is no answer yet. Ask again."
+        self.reason = "There is no answer yet. Try again."
 
     def take(self, number: int, status: int, what: object) -> None:
         if status == Status.FOUND:
@@ -203,13 +203,13 @@ class _Round:
         elif status == Status.NOT_FOUND:
             self.found[number] = NOT_FOUND
         elif status == Status.RETRY:
-            self.reason = f"There is no answer yet: {what}. Ask again."
+            self.reason = f"There is no answer yet: {what}. Try again."
         elif status == Status.ELSEWHERE:
             self.is_stale = True
-            self.reason = f"The state is moving to another slot: {what}. Ask again."
+            self.reason = f"The state is moving to another slot: {what}. Try again."
         elif status == Status.UNKNOWN_STATE:
             # The job has the state; the slot has not opened the function yet.
             self.is_stale = True
-            self.reason = f"The slot has not loaded the state yet: {what}. Ask again."
+            self.reason = f"The slot has not loaded the state yet: {what}. Try again."
         else:
             raise QueryableStateError(f"The look-up failed: {what}.")

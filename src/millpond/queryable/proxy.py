@@ -6,9 +6,8 @@ import asyncio
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import (
     QueryableStateError,
     RetryLaterError,
@@ -18,6 +17,9 @@ from millpond.errors import (
 from millpond.queryable.json_codec import json_of_text, key_from_json
 from millpond.queryable.locations import describe
 from millpond.queryable.lookups import NOT_FOUND, Location, Lookups
+
+if TYPE_CHECKING:
+    from millpond.datastream.formats.avro_schemas import Schema
 
 
 class StateProxy:

@@ -286,7 +286,7 @@ class StateServer:
         token = content.get("token") if isinstance(content, dict) else None
         given = token.encode() if isinstance(token, str) else b""
         if kind is not MessageKind.HELLO or not hmac.compare_digest(given, self._token.encode()):
-            raise ProtocolError("who are you?")
+            raise ProtocolError("the token is missing or wrong")
 
 
 class _Connection:

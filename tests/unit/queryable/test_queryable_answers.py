@@ -426,7 +426,7 @@ def test_who_asks_too_early_or_for_what_is_not_there_is_told_so(tmp_path: Path) 
         locations.describe(folder, "x")
     assert list(locations.states(folder)) == ["counts"]
     job_folder(tmp_path, state="ended")
-    with pytest.raises(QueryableStateError, match="does not run"):
+    with pytest.raises(QueryableStateError, match="is not running"):
         locations.describe(folder, "counts")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -218,3 +220,13 @@ def test_an_answer_that_is_none_ends_the_connection(answer: dict[str, Any]) -> N
             assert not connection.is_open
 
     run(test)
+
+
+def test_client_of_look_ups_loads_neither_spark_nor_arrow() -> None:
+    """O6: a process that only asks does not pay for what runs jobs."""
+    show = (
+        "import sys, millpond.queryable.async_client;"
+        "print([m for m in ('pyarrow', 'pyspark', 'cloudpickle') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

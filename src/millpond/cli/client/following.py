@@ -12,11 +12,11 @@ from millpond.cli.client.rest import RestClient
 from millpond.cli.logs import LogFollower
 from millpond.cli.progress import Progress
 from millpond.cli.texts import duration_text
-from millpond.dispatcher.messages import Json
 from millpond.errors import DispatcherError, DispatcherUnreachableError
 
 if TYPE_CHECKING:
     from millpond.common.job import JobStatus
+    from millpond.dispatcher.messages import Json
 
 _POLL_S = 0.5
 _PATIENCE_S = 60.0  # time for a standby dispatcher to take over

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from millpond.cli.client.rest import RestClient
 from millpond.cli.progress import Progress
-from millpond.dispatcher.messages import Json
 from millpond.errors import DispatcherError, UnknownJobError
 
 if TYPE_CHECKING:
     from millpond.common.job import JobStatus
+    from millpond.dispatcher.messages import Json
 
 JOB_HELP = "id (or the beginning of it) or name of the job"
 _POLL_S = 0.2
@@ -32,13 +32,7 @@ def status_of(job: Json) -> JobStatus:
     # Imported here because it takes as long as all the rest of a command.
     from millpond.common.job import JobStatus
 
-    try:
-        return JobStatus.of(job)
-    except (KeyError, TypeError):
-        raise DispatcherError(
-            f"The dispatcher describes a job in a way that this Millpond does not understand: {job}. Use the "
-            "Millpond of the dispatcher's version."
-        ) from None
+    return JobStatus.of(job)
 
 
 def has_ended(job: Json) -> bool:

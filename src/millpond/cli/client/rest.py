@@ -9,11 +9,12 @@ from types import ModuleType, TracebackType
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from millpond.dispatcher.messages import Json
 from millpond.errors import DispatcherError, DispatcherUnreachableError, SetupError
 
 if TYPE_CHECKING:
     import httpx
+
+    from millpond.dispatcher.messages import Json
 
 _TIMEOUT_S = 30.0
 _MAX_HOPS = 3
