@@ -122,7 +122,7 @@ class UnknownKeyError(QueryableStateError, KeyError):
 
 
 class RetryLaterError(QueryableStateError):
-    """There is no answer yet, because the job is restarting or has not loaded the state. Ask again later."""
+    """There is no answer yet, because the job is restarting or has not loaded the state. Try again later."""
 
 
 class JobExecutionError(MillpondError):

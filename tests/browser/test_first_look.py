@@ -47,7 +47,7 @@ def test_printed_link_shows_the_jobs_and_without_it_the_page_asks_for_the_token(
     assert found is not None, said
     link, address = found.groups()
     browser.open(address)
-    browser.see("only answers those who know its token", "dialog")
+    browser.see("requires a token", "dialog")
     browser.see("millpond dashboard", "dialog")
     assert browser.all(".job-link") == []
     browser.open(link)

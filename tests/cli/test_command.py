@@ -105,7 +105,7 @@ def test_info_shows_the_plan_of_a_program_and_runs_nothing(
 
 def test_info_says_that_it_does_not_know_a_clusters_cores(program: Path, millpond: Command) -> None:
     code, out, err = millpond("info", "--master", "spark://nowhere:7077", str(program))
-    assert code == 0 and "x1" in out and "not known here: shown with 1" in err
+    assert code == 0 and "x1" in out and "unknown here; the plan shows 1" in err
 
 
 def test_info_of_a_program_without_a_job_fails(tmp_path: Path, millpond: Command) -> None:

@@ -102,7 +102,7 @@ def _of_job(parsed: argparse.Namespace) -> int:
 
 def _vertices(job: dict[str, Any], plan: dict[str, Any]) -> str:
     nodes = {node["id"]: node for node in plan["nodes"]}
-    numbers = {vertex["id"]: place for place, vertex in enumerate(job["vertices"], 1)}
+    numbers = {vertex["id"]: number for number, vertex in enumerate(job["vertices"], 1)}
     rows = []
     for vertex in job["vertices"]:
         inputs = nodes.get(vertex["id"], {}).get("inputs", [])

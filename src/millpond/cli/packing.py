@@ -28,14 +28,16 @@ def pack(program: Path, py_files: Sequence[Path], aside: Path) -> tuple[Path, li
     if program.is_dir():
         if not (program / _MAIN).exists():
             raise UsageError(f"the folder {program} is not a program: it has no {_MAIN}")
-        _write(target, [(program, PurePosixPath()), *((file, _place(file)) for file in py_files)])
+        _write(
+            target, [(program, PurePosixPath()), *((file, _name_in_zip(file)) for file in py_files)]
+        )
         return target, []
     beside = local_modules(program)
     if not beside and not py_files:
         return program, []
     files = [(program, PurePosixPath(_MAIN))]
     files += [(file, PurePosixPath(file.name)) for file in beside]
-    files += [(file, _place(file)) for file in py_files]
+    files += [(file, _name_in_zip(file)) for file in py_files]
     _write(target, files)
     return target, [file.name for file in beside]
 
@@ -69,7 +71,7 @@ def _imported(path: Path) -> Iterator[str]:
             yield node.module.split(".")[0]
 
 
-def _place(file: Path) -> PurePosixPath:
+def _name_in_zip(file: Path) -> PurePosixPath:
     """Return where in the zip a file goes. Of folders and archives, the contents go to the top level."""
     return PurePosixPath(file.name if file.suffix == ".py" else "")
 
@@ -77,23 +79,23 @@ def _place(file: Path) -> PurePosixPath:
 def _write(target: Path, files: Sequence[tuple[Path, PurePosixPath]]) -> None:
     written: set[str] = set()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as package:
-        for file, place in files:
-            for name, content in _contents(file, place):
+        for file, name_in_zip in files:
+            for name, content in _contents(file, name_in_zip):
                 if name in written:
                     raise UsageError(f"{file}: two of the files to send are named {name}")
                 written.add(name)
                 package.writestr(name, content)
 
 
-def _contents(file: Path, place: PurePosixPath) -> Iterator[tuple[str, bytes]]:
+def _contents(file: Path, name_in_zip: PurePosixPath) -> Iterator[tuple[str, bytes]]:
     if file.is_dir():
         for path in sorted(file.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
-                yield str(place / path.relative_to(file).as_posix()), path.read_bytes()
+                yield str(name_in_zip / path.relative_to(file).as_posix()), path.read_bytes()
     elif file.suffix in (".zip", ".whl"):
         with zipfile.ZipFile(file) as package:
             for name in package.namelist():
                 if not name.endswith("/"):
                     yield name, package.read(name)
     else:
-        yield str(place), file.read_bytes()
+        yield str(name_in_zip), file.read_bytes()

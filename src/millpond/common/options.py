@@ -151,7 +151,7 @@ MIN_PAUSE_MS = Option(
 TOLERATED_TIMEOUTS = Option(
     "execution.checkpointing.tolerable-failed-checkpoints",
     0,
-    "how often in a row a batch may time out and be run again before the restart strategy decides",
+    "how many times in a row a batch may time out and be run again before the restart strategy decides",
 )
 CHECKPOINT_TIMEOUT_MS = Option(
     "execution.checkpointing.timeout",
@@ -166,7 +166,7 @@ RESTART_STRATEGY = Option(
     "exponential-delay or failure-rate",
 )
 FIXED_ATTEMPTS = Option(
-    "restart-strategy.fixed-delay.attempts", 1, "how often a failed job is restarted"
+    "restart-strategy.fixed-delay.attempts", 1, "how many times a failed job is restarted"
 )
 FIXED_DELAY = Option("restart-strategy.fixed-delay.delay", "1 s", "wait before each restart")
 BACKOFF_INITIAL = Option(
@@ -193,7 +193,7 @@ BACKOFF_JITTER = Option(
 BACKOFF_ATTEMPTS = Option(
     "restart-strategy.exponential-delay.attempts-before-reset-backoff",
     2_147_483_647,
-    "how often a job is restarted before it is given up, counted since the wait last started over",
+    "how many times a job is restarted before it is given up, counted since the wait last started over",
 )
 RATE_FAILURES = Option(
     "restart-strategy.failure-rate.max-failures-per-interval",

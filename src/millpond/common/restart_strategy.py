@@ -43,7 +43,7 @@ class RestartStrategies:
             self._delay_ms = delay_between_attempts_interval
 
         def get_restart_attempts(self) -> int:
-            """Return how often the job is restarted before it is given up."""
+            """Return how many times the job is restarted before it is given up."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> int:

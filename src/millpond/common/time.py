@@ -16,22 +16,22 @@ class Duration:
 
     @staticmethod
     def of_days(days: int) -> Duration:
-        """Return a duration of so many days."""
+        """Return a duration of this many days."""
         return Duration(days * 86_400_000)
 
     @staticmethod
     def of_hours(hours: int) -> Duration:
-        """Return a duration of so many hours."""
+        """Return a duration of this many hours."""
         return Duration(hours * 3_600_000)
 
     @staticmethod
     def of_millis(millis: int) -> Duration:
-        """Return a duration of so many milliseconds."""
+        """Return a duration of this many milliseconds."""
         return Duration(millis)
 
     @staticmethod
     def of_minutes(minutes: int) -> Duration:
-        """Return a duration of so many minutes."""
+        """Return a duration of this many minutes."""
         return Duration(minutes * 60_000)
 
     @staticmethod
@@ -41,7 +41,7 @@ class Duration:
 
     @staticmethod
     def of_seconds(seconds: int) -> Duration:
-        """Return a duration of so many seconds."""
+        """Return a duration of this many seconds."""
         return Duration(seconds * 1000)
 
     def to_millis(self) -> int:
@@ -61,27 +61,27 @@ class Time:
 
     @staticmethod
     def milliseconds(milliseconds: int) -> Time:
-        """Return a length of so many milliseconds."""
+        """Return a length of this many milliseconds."""
         return Time(milliseconds)
 
     @staticmethod
     def seconds(seconds: int) -> Time:
-        """Return a length of so many seconds."""
+        """Return a length of this many seconds."""
         return Time(seconds * 1000)
 
     @staticmethod
     def minutes(minutes: int) -> Time:
-        """Return a length of so many minutes."""
+        """Return a length of this many minutes."""
         return Time(minutes * 60_000)
 
     @staticmethod
     def hours(hours: int) -> Time:
-        """Return a length of so many hours."""
+        """Return a length of this many hours."""
         return Time(hours * 3_600_000)
 
     @staticmethod
     def days(days: int) -> Time:
-        """Return a length of so many days."""
+        """Return a length of this many days."""
         return Time(days * 86_400_000)
 
 
@@ -98,6 +98,6 @@ class Instant:
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
-        """Return the instant so many milliseconds after the Unix epoch."""
+        """Return the instant this many milliseconds after the Unix epoch."""
         seconds, millis = divmod(epoch_milli, 1000)
         return Instant(seconds, millis * 1_000_000)

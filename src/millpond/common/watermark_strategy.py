@@ -31,7 +31,7 @@ class TimestampAssigner(ABC, Generic[T]):
 
 
 class WatermarkOutput:
-    """Take the watermarks of a generator. The largest one counts."""
+    """Takes the watermarks of a generator. The largest one counts."""
 
     def __init__(self, watermark: int = MIN_TIMESTAMP) -> None:
         self.watermark = watermark

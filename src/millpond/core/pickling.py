@@ -113,8 +113,8 @@ def _reducer(python_class: Any) -> _Reduce:
     if python_class.__reduce_ex__ is not object.__reduce_ex__:
         return _as_usual
     if python_class.__reduce__ is not object.__reduce__:
-        own = python_class.__reduce__
-        return own if isinstance(own, (FunctionType, MethodDescriptorType)) else _as_usual
+        reduce = python_class.__reduce__
+        return reduce if isinstance(reduce, (FunctionType, MethodDescriptorType)) else _as_usual
     if _is_without_names(python_class) and find_class(reference_of(python_class)) is python_class:
         names = _field_names(python_class)
         values_of = operator.attrgetter(*names)
@@ -145,8 +145,8 @@ def _is_simple(python_class: type) -> bool:
         and python_class.__basicsize__ == _Plain.__basicsize__
         and python_class.__dictoffset__ == _Plain.__dictoffset__
         and python_class.__itemsize__ == 0
-        and all(not vars(own).get("__slots__") for own in python_class.__mro__)
-        and all(own is object or own.__flags__ & _HEAP_TYPE for own in python_class.__mro__)
+        and all(not vars(base).get("__slots__") for base in python_class.__mro__)
+        and all(base is object or base.__flags__ & _HEAP_TYPE for base in python_class.__mro__)
     )
 
 
@@ -197,23 +197,23 @@ def with_fields(python_class: Any, names: tuple[str, ...], values: tuple[Any, ..
     if not today:  # a stand-in, see state/types/as_written.py
         made.__setstate__(given)
         return made
-    for own in dataclasses.fields(python_class):
-        if own.name in given:
-            value = given[own.name]
-        elif own.default_factory is not dataclasses.MISSING:
-            value = own.default_factory()
-        elif own.default is not dataclasses.MISSING:
-            value = own.default
+    for field in dataclasses.fields(python_class):
+        if field.name in given:
+            value = given[field.name]
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        elif field.default is not dataclasses.MISSING:
+            value = field.default
         else:
             raise IncompatibleCheckpointError(
-                f"The new field {own.name} of {reference_of(python_class)} has no default, but the state "
-                "has instances without it."
+                f"The new field {field.name} of {reference_of(python_class)} has no default, but the state "
+                "has instances without it: give the field a default."
             )
-        _set(made, own.name, value)
+        _set(made, field.name, value)
     return made
 
 
 def _field_names(python_class: type) -> tuple[str, ...]:
     if not dataclasses.is_dataclass(python_class):
         return ()
-    return tuple(own.name for own in dataclasses.fields(python_class))
+    return tuple(field.name for field in dataclasses.fields(python_class))

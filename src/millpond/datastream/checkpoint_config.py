@@ -66,13 +66,13 @@ class CheckpointConfig(MissingMethods):
         return self
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
-        """Return how often in a row a batch may time out before the job fails."""
+        """Return how many times in a row a batch may time out before the job fails."""
         return int(options.TOLERATED_TIMEOUTS.read(self._configuration))
 
     def set_tolerable_checkpoint_failure_number(
         self, tolerable_checkpoint_failure_number: int
     ) -> CheckpointConfig:
-        """Set how often in a row a batch may time out (`set_checkpoint_timeout`) and be run again.
+        """Set how many times in a row a batch may time out (`set_checkpoint_timeout`) and be run again.
 
         After that the job has failed, and its restart strategy decides.
         """

@@ -287,7 +287,7 @@ class DataStream(Joinable, Queryable):
     def connect(
         self, ds: DataStream | BroadcastStream
     ) -> ConnectedStreams | BroadcastConnectedStream:
-        """This stream and another, or a broadcast one, for a function that sees both."""
+        """Connect this stream with another, or with a broadcast one, for a function that sees both."""
         if isinstance(ds, BroadcastStream):
             return BroadcastConnectedStream(self, ds)
         return ConnectedStreams(self, ds)
@@ -344,7 +344,7 @@ class DataStream(Joinable, Queryable):
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
     ) -> DataStream | BroadcastStream:
-        """Every record to all subtasks. With descriptors: to be connected with another stream, for a
+        """Send every record to all subtasks. With descriptors, connect the result with another stream, for a
         function that keeps it in broadcast state."""
         everywhere = self._exchanged(ExchangeKind.BROADCAST)
         if broadcast_state_descriptor is None:

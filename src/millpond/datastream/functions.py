@@ -435,7 +435,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
 
 
 class CheckpointListener(ABC):
-    """A function that also implements this is told about checkpoints; every batch is one. Beyond PyFlink, as
+    """Base class of functions that are told about checkpoints; every batch is one. Beyond PyFlink, as
     in Flink's Java API.
 
     A source is told at once, other functions when the next batch begins.

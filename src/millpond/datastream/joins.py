@@ -140,7 +140,7 @@ class _WindowedJoin:
         return self
 
     def allowed_lateness(self, time_ms: int) -> _WindowedJoin:
-        """Keep windows for so many milliseconds after their end, for late elements."""
+        """Keep windows for this many milliseconds after their end, for late elements."""
         self._windows.allowed_lateness(time_ms)
         return self
 

@@ -159,7 +159,7 @@ class WindowedStream:
         return self
 
     def allowed_lateness(self, time_ms: int) -> WindowedStream:
-        """Keep windows for so many milliseconds after their end; elements that are late until then update
+        """Keep windows for this many milliseconds after their end; elements that are late until then update
         the result."""
         if not isinstance(time_ms, int) or time_ms < 0:
             raise ProgramError(f"allowed_lateness takes 0 or more milliseconds, not {time_ms!r}.")

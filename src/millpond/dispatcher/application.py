@@ -43,9 +43,9 @@ def run_application(
     if not program.is_file():
         raise DispatcherError(f"There is no program {program}.")
     if not rest:
-        own = Storage(storage)
-        leadership = FileLeadership(own.root / "leadership")
-        dispatcher = Dispatcher(own, leadership, Supervisor(own, leadership))
+        folder = Storage(storage)
+        leadership = FileLeadership(folder.root / "leadership")
+        dispatcher = Dispatcher(folder, leadership, Supervisor(folder, leadership))
         dispatcher.start("")
         try:
             return _follow(dispatcher, program, arguments, settings)

@@ -255,11 +255,11 @@ def encode_pointer(name: str, content: Json, epoch: int) -> bytes:
     return f'{{"format":{FORMAT},"epoch":{epoch},"content":{text}}}'.encode()
 
 
-def decode_pointer(data: bytes, place: str) -> Json:
-    """Return the content of a pointer. Raise CorruptDataError, which names `place`, if it is damaged."""
-    content = decode_epoch(data, place).get("content")
+def decode_pointer(data: bytes, location: str) -> Json:
+    """Return the content of a pointer. Raise CorruptDataError, which names `location`, if it is damaged."""
+    content = decode_epoch(data, location).get("content")
     if not isinstance(content, dict):
-        raise CorruptDataError(f"{place} has no content.")
+        raise CorruptDataError(f"{location} has no content.")
     return content
 
 
@@ -272,9 +272,9 @@ def check_name(name: str) -> None:
         )
 
 
-def decode_epoch(data: bytes, place: str) -> Json:
-    """Return a JSON object that is certain to have an epoch. Raise CorruptDataError, which names `place`, if
-    it has none: epochs must not start again from 0 because one was lost."""
+def decode_epoch(data: bytes, location: str) -> Json:
+    """Return a JSON object that is certain to have an epoch. Raise CorruptDataError, which names `location`,
+    if it has none: epochs must not start again from 0 because one was lost."""
     try:
         found = json.loads(data)
         version, epoch = found["format"], found["epoch"]
@@ -282,10 +282,10 @@ def decode_epoch(data: bytes, place: str) -> Json:
         version, epoch = FORMAT, None
     if version != FORMAT:
         raise CorruptDataError(
-            f"{place} has format {version}; this release of Millpond knows format {FORMAT}."
+            f"{location} has format {version}; this release of Millpond knows format {FORMAT}."
         )
     if not isinstance(epoch, int):
-        raise CorruptDataError(f"{place} is damaged: {data[:80]!r}")
+        raise CorruptDataError(f"{location} is damaged: {data[:80]!r}")
     return found  # type: ignore[no-any-return]
 
 

@@ -34,7 +34,7 @@ class Resources:
         elif self._page is not None:
             total = self._cluster_cores(self._page)
         else:
-            total = sum(own["slots"] for report in running for own in report["executors"])
+            total = sum(executor["slots"] for report in running for executor in report["executors"])
         return total, max(0, total - used)
 
     def _cluster_cores(self, page: MasterPage) -> int:

@@ -185,12 +185,12 @@ def _master_page(settings: dict[str, str]) -> MasterPage | None:
 def _for_jobs(settings: DispatcherSettings) -> dict[str, str]:
     """Return the default settings of jobs. On a standalone cluster a job gets as many cores as it has
     subtasks, so the default parallelism of 1 leaves cores for other jobs."""
-    own = dict(settings.settings)
+    job_settings = dict(settings.settings)
     if settings.master is not None:
-        own.setdefault(options.MASTER.key, settings.master)
+        job_settings.setdefault(options.MASTER.key, settings.master)
     if (settings.master or "").startswith("spark://"):
-        own.setdefault(options.PARALLELISM.key, "1")
-    return own
+        job_settings.setdefault(options.PARALLELISM.key, "1")
+    return job_settings
 
 
 # --- command line --------------------------------------------------------------------------------

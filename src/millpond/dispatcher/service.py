@@ -116,10 +116,10 @@ class Dispatcher:
         if the name of the program or the settings are wrong."""
         epoch = self.epoch()
         name = checked_name(program.name)
-        own = {**self.settings, **settings}
-        check_settings(own)
+        job_settings = {**self.settings, **settings}
+        check_settings(job_settings)
         submission = Submission(
-            uuid.uuid4().hex, name, f"program/{name}", arguments, own, _now_ms(), entry
+            uuid.uuid4().hex, name, f"program/{name}", arguments, job_settings, _now_ms(), entry
         )
         self.storage.add_job(submission, program)
         try:
@@ -158,7 +158,8 @@ class Dispatcher:
         if status.is_globally_terminal_state():
             return report
         report["exceptions"] = sorted(
-            [*files.exceptions(), *report["exceptions"]], key=lambda own: own["timestamp"]
+            [*files.exceptions(), *report["exceptions"]],
+            key=lambda exception: exception["timestamp"],
         )
         if not files.is_locked() and status is not JobStatus.SUSPENDED and "pid" in report:
             report["state"] = JobStatus.RESTARTING.name

@@ -165,7 +165,7 @@ class JobFiles:
                 content = read_json(path)
                 if content is not None:
                     found.append((path.stat().st_mtime_ns, cast(Command, content)))
-        return [content for _, content in sorted(found, key=lambda own: own[0])]
+        return [content for _, content in sorted(found, key=lambda dated: dated[0])]
 
     def has_command(self, command_id: str) -> bool:
         """Return True if such a command was given, answered or not. Any text may be asked about."""

@@ -229,14 +229,14 @@ class ZooKeeperLeadership(Participant[_ZooKeeperTerm]):
                 return None
         client_id = client.client_id
         session = None if client_id is None else client_id[0]
-        own = False
+        is_ours = False
         if node is not None:
             leader, stat = self._read(node)
-            own = stat.ephemeralOwner == session
-            if not own:
+            is_ours = stat.ephemeralOwner == session
+            if not is_ours:
                 self._follow(leader.get("address"), losses)
                 return None
-        term = self._begin(client, epoch["epoch"] + 1, epoch_stat.version, own, session)
+        term = self._begin(client, epoch["epoch"] + 1, epoch_stat.version, is_ours, session)
         if term is None:  # another dispatcher was quicker
             self._wake.set()
             return None
@@ -249,12 +249,12 @@ class ZooKeeperLeadership(Participant[_ZooKeeperTerm]):
         return term
 
     def _begin(
-        self, client: Client, epoch: int, version: int, own: bool, session: int | None
+        self, client: Client, epoch: int, version: int, is_ours: bool, session: int | None
     ) -> _ZooKeeperTerm | None:
         transaction = client.transaction()
         counted = json.dumps({"format": FORMAT, "epoch": epoch}).encode()
         transaction.set_data(self._epoch_path, counted, version)
-        if own:  # from a term before the connection broke
+        if is_ours:  # from a term before the connection broke
             transaction.delete(self._leader_path)
         leader = json.dumps({"format": FORMAT, "epoch": epoch, "address": self._address}).encode()
         transaction.create(self._leader_path, leader, ephemeral=True)
@@ -357,8 +357,8 @@ class ZooKeeperLeadership(Participant[_ZooKeeperTerm]):
 
     def _read(self, node: tuple[bytes, NodeStat]) -> tuple[Json, NodeStat]:
         data, stat = node
-        place = f"A node beside {self._jobs_path} of ZooKeeper at {self._hosts}"
-        return decode_epoch(data, place), stat
+        location = f"A node beside {self._jobs_path} of ZooKeeper at {self._hosts}"
+        return decode_epoch(data, location), stat
 
     def _answer(self, asked: AsyncResult[_T]) -> _T:
         return asked.get(timeout=self._timeout_s)

@@ -17,12 +17,12 @@ class Alignment:
     def __init__(self, plan: JobPlan) -> None:
         # group -> (source, origin, drift in ms) of its members
         self._members: dict[str, list[tuple[int, int, int]]] = {}
-        for head in plan.source_tasks:
-            for origin in head.origins:
+        for task in plan.source_tasks:
+            for origin in task.origins:
                 strategy = plan.operators[origin].function
                 if isinstance(strategy, WatermarkStrategy) and strategy.alignment is not None:
                     group, drift_ms = strategy.alignment
-                    self._members.setdefault(group, []).append((head.root, origin, drift_ms))
+                    self._members.setdefault(group, []).append((task.root, origin, drift_ms))
 
     def paused(self, channels: Channels, ended: Mapping[int, list[bool]]) -> dict[int, set[int]]:
         """Return, by source, the splits that must wait. The slowest split of a group never waits. Splits that

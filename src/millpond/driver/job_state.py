@@ -98,8 +98,8 @@ def watermarks_of(
     The watermark of a task is its clock. That of a source task is how far the slowest active split of its
     watermark origin has come."""
     found = {task: start.clock for task, start in starts.items()}
-    for head in plan.source_tasks:
-        found[head.id] = max(_slowest(channels[origin]) for origin in head.origins)
+    for task in plan.source_tasks:
+        found[task.id] = max(_slowest(channels[origin]) for origin in task.origins)
     return {task: None if at == MIN_TIMESTAMP else at for task, at in found.items()}
 
 

@@ -49,20 +49,20 @@ class OutputDelivery:
                 frame = decode_frame(blob)
                 frames.setdefault(frame.target, []).append((split_label(label)[1], frame))
         for sink in self._plan.sinks.values():
-            own = frames.get(sink.id, [])
+            sink_frames = frames.get(sink.id, [])
             if sink.kind is SinkKind.PRINT:
-                self._print(sink, own)
+                self._print(sink, sink_frames)
             elif sink.kind is SinkKind.COLLECT and self._collect is not None:
-                self._collect([value for _, value in _values(own)])
+                self._collect([value for _, value in _values(sink_frames)])
 
     def commit(self, epoch: int, prepared: list[Prepared]) -> None:
         """Commit what two-phase sinks have prepared in a batch that counts."""
         for sink in self._plan.sinks.values():
-            messages = [own.message for own in prepared if own.sink == sink.id]
+            messages = [message.message for message in prepared if message.sink == sink.id]
             if sink.kind is SinkKind.TWO_PHASE and messages:
-                own = Epoch(epoch, self._plan.start.job_id, sink.uid)
+                sink_epoch = Epoch(epoch, self._plan.start.job_id, sink.uid)
                 fault_points.reach("driver before output")
-                _call(sink, sink.function.commit, f"committing epoch {epoch}", own, messages)
+                _call(sink, sink.function.commit, f"committing epoch {epoch}", sink_epoch, messages)
                 fault_points.reach("driver after output")
 
     def recover(self, epoch: int) -> None:
@@ -75,16 +75,16 @@ class OutputDelivery:
         """Let two-phase sinks act on time. Return in how many milliseconds one of them has something to do;
         None if none has."""
         waits: list[int] = []
-        for sink, own in self._two_phase(epoch):
-            wait_ms = _call(sink, sink.function.tick, "looking at the time", own, now_ms)
+        for sink, sink_epoch in self._two_phase(epoch):
+            wait_ms = _call(sink, sink.function.tick, "looking at the time", sink_epoch, now_ms)
             if wait_ms is not None:
                 waits.append(wait_ms)
         return min(waits, default=None)
 
     def finish(self, epoch: int) -> None:
         """Tell two-phase sinks that the job ends with this epoch, or may go on elsewhere from it."""
-        for sink, own in self._two_phase(epoch):
-            _call(sink, sink.function.finish, "finishing", own)
+        for sink, sink_epoch in self._two_phase(epoch):
+            _call(sink, sink.function.finish, "finishing", sink_epoch)
 
     def _two_phase(self, epoch: int) -> Iterator[tuple[SinkPlan, Epoch]]:
         for sink in self._plan.sinks.values():

@@ -194,7 +194,11 @@ class RunningJob(JobClient):
 
     def get_checkpoints(self) -> list[dict[str, Any]]:
         executor = self._executor
-        return [] if executor is None else [own.to_dict() for own in executor.checkpoints().records]
+        return (
+            []
+            if executor is None
+            else [record.to_dict() for record in executor.checkpoints().records]
+        )
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         executor = self._executor

@@ -55,4 +55,4 @@ class CheckpointListeners:
 def _functions(function: object) -> list[object]:
     """Return the function of an operator, and those inside it."""
     inner = [getattr(function, name, None) for name in ("function", "combine")]
-    return [function, *(own for own in inner if own is not None)]
+    return [function, *(wrapped for wrapped in inner if wrapped is not None)]

@@ -128,11 +128,11 @@ class JobHost:
         return any(end.origin in task_input.origins for task_input in task.inputs for end in ends)
 
     def _control_rows(self, task: TaskPlan, batch: LanePlan, ends: list[SplitEnd]) -> Iterator[Row]:
-        own = [end for end in ends if any(end.origin in i.origins for i in task.inputs)]
+        task_ends = [end for end in ends if any(end.origin in i.origins for i in task.inputs)]
         control = Control(
             batch.processing_time_ms,
             batch.starts[task.id],
-            own,
+            task_ends,
             batch.last_batch,
             batch.savepoint,
             batch.epoch,
@@ -388,12 +388,12 @@ class JobHost:
     def _task(self, plan: TaskPlan, subtask: int) -> AnyTask:
         task = self._tasks.get((plan.id, subtask))
         if task is None:
-            own: JobPlan = codec.loads(self._blob)
-            own_plan = own.tasks[plan.id]
-            router = Router(own, own_plan, self._frame_records)
-            chain = OperatorChain(own, own_plan, subtask, router, self._attempt, self._backend)
+            job: JobPlan = codec.loads(self._blob)
+            task_plan = job.tasks[plan.id]
+            router = Router(job, task_plan, self._frame_records)
+            chain = OperatorChain(job, task_plan, subtask, router, self._attempt, self._backend)
             task = make_task(chain)
-            chain.clock.declare = partial(self._views.declare, own, plan.id)
+            chain.clock.declare = partial(self._views.declare, job, plan.id)
             chain.open()
             self._views.check()
             self._tasks[plan.id, subtask] = task

@@ -1,4 +1,4 @@
-"""The last pass: user-written sinks get their records, and everything for the driver passes through."""
+"""The last pass: sinks on workers get their records, and everything for the driver passes through."""
 
 from __future__ import annotations
 
@@ -97,20 +97,20 @@ class SinkHost:
             if self.plan.sinks[frame.target].kind not in _ON_WORKERS:
                 passed.append(row)
             else:
-                own_subtask = split_label(row[1])[1] if subtask is None else subtask
-                frames.setdefault((frame.target, own_subtask), []).append(frame)
+                sink_subtask = split_label(row[1])[1] if subtask is None else subtask
+                frames.setdefault((frame.target, sink_subtask), []).append(frame)
         context = _Context(epoch, processing_time_ms)
         writers: list[SinkWriter] = []
         try:
-            for (sink_id, own_subtask), sink_frames in sorted(frames.items()):
-                sink, metrics = self._open(sink_id, own_subtask)
+            for (sink_id, sink_subtask), sink_frames in sorted(frames.items()):
+                sink, metrics = self._open(sink_id, sink_subtask)
                 since_ns = self._meter.clock_ns()
-                message = self._write(sink, own_subtask, sink_frames, context, writers)
-                self._meter.add_time(sink_id, own_subtask, self._meter.clock_ns() - since_ns)
+                message = self._write(sink, sink_subtask, sink_frames, context, writers)
+                self._meter.add_time(sink_id, sink_subtask, self._meter.clock_ns() - since_ns)
                 report = Report(
-                    prepared=Prepared(sink_id, own_subtask, message),
+                    prepared=Prepared(sink_id, sink_subtask, message),
                     metrics=metrics.take(),
-                    work=self._meter.sink_work(sink_id, own_subtask),
+                    work=self._meter.sink_work(sink_id, sink_subtask),
                 )
                 passed.append(report.to_row(0))
         except BaseException:
@@ -151,12 +151,12 @@ class SinkHost:
     def _open(self, sink_id: int, subtask: int) -> tuple[SinkPlan, TaskMetrics]:
         opened = self._opened.get((sink_id, subtask))
         if opened is None:
-            own: JobPlan = codec.loads(self._blob)
-            sink, metrics = own.sinks[sink_id], TaskMetrics()
+            job: JobPlan = codec.loads(self._blob)
+            sink, metrics = job.sinks[sink_id], TaskMetrics()
             if isinstance(sink.function, Function):
                 operator = _as_operator(sink)
                 context = TaskRuntimeContext(
-                    operator, TaskClock(), metrics, subtask, False, own.job_parameters
+                    operator, TaskClock(), metrics, subtask, False, job.job_parameters
                 )
                 try:
                     sink.function.open(context)

@@ -245,8 +245,8 @@ def describe(
     plan: JobPlan, task: int, operator: OperatorPlan, descriptor: StateDescriptor
 ) -> QueryableState:
     """Return what look-ups must know about a state that an operator of a task has declared queryable."""
-    own = plan.tasks[task]
-    key_types = [plan.exchanges[task_input.exchange].key_type for task_input in own.inputs]
+    physical = plan.tasks[task]
+    key_types = [plan.exchanges[task_input.exchange].key_type for task_input in physical.inputs]
     declared = [t for t in key_types if t is not None and not isinstance(t, PickledBytesTypeInfo)]
     assert descriptor.queryable_name is not None
     return QueryableState(
@@ -255,6 +255,6 @@ def describe(
         operator,
         descriptor,
         declared[0] if declared else None,
-        own.max_parallelism,
-        own.ordinal * NUMBERS_PER_TASK,
+        physical.max_parallelism,
+        physical.ordinal * NUMBERS_PER_TASK,
     )

@@ -25,14 +25,14 @@ def chains(graph: StreamGraph, plan: JobPlan, chaining: bool = True) -> dict[int
             continue
         edge = node.inputs[0]
         before = graph.nodes[edge.source]
-        same_place = (
+        continues = (
             edge.exchange.kind is ExchangeKind.FORWARD
             and node.id not in plan.tasks
             and before.chaining is not Chaining.NEVER
             and (node.slot_sharing_group or before.slot_sharing_group) == before.slot_sharing_group
             and _parallelism(plan, node) == _parallelism(plan, before)
         )
-        if same_place:
+        if continues:
             first[node.id] = first[before.id]
     return first
 

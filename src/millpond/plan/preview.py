@@ -32,8 +32,8 @@ class Preview:
         local = re.fullmatch(r"local(?:\[([0-9]+|\*)(?:,[0-9]+)?\])?", master or "local[*]")
         if local is None:
             self.notes.append(
-                "The parallelism will be the cluster's cores, which are not known here: shown with 1. "
-                "Give -p to say it."
+                "The parallelism will be the number of the cluster's cores, unknown here; the plan shows 1. "
+                "Set it with -p."
             )
             return 1
         cores = local.group(1) or "1"

@@ -74,19 +74,19 @@ def _check_queryable_names(graph: StreamGraph) -> None:
 
 
 def _check_parallelism(node: Node, parallelism: int, max_parallelism: int | None) -> None:
-    own = node.parallelism or parallelism
+    effective = node.parallelism or parallelism
     maximum = node.max_parallelism or max_parallelism
-    if own < 1:
-        raise ProgramError(f"{_title(node)}: the parallelism must be at least 1, not {own}.")
+    if effective < 1:
+        raise ProgramError(f"{_title(node)}: the parallelism must be at least 1, not {effective}.")
     if maximum is not None and not 1 <= maximum <= UPPER_BOUND_MAX_PARALLELISM:
         raise ProgramError(
             f"{_title(node)}: the max parallelism must be 1 to {UPPER_BOUND_MAX_PARALLELISM}, "
             f"not {maximum}."
         )
-    if maximum is not None and own > maximum:
+    if maximum is not None and effective > maximum:
         raise ProgramError(
-            f"{_title(node)}: the parallelism {own} is above the max parallelism {maximum}. "
-            "Lower it, or set pipeline.max-parallelism, before the job's first start: it stays as it is."
+            f"{_title(node)}: the parallelism {effective} is above the max parallelism {maximum}. "
+            "Lower it, or raise pipeline.max-parallelism, which cannot change once the job has started."
         )
 
 
@@ -114,8 +114,8 @@ def _check_operator_state(node: Node) -> None:
     if node.kind not in _WITH_OPERATOR_STATE:
         raise UnsupportedFeatureError(
             f"CheckpointedFunction: {_title(node)} cannot have operator state. map, flat_map, filter and "
-            "process functions, also on two streams, sources of add_source and sinks of add_sink can; "
-            "another source is rewound by its position."
+            "process functions (on one or two streams), and those of add_source and add_sink, can. "
+            "Other sources resume from their position()."
         )
 
 

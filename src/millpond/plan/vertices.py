@@ -53,8 +53,8 @@ def vertices_of(plan: JobPlan) -> list[Vertex]:
     tasks = sorted(plan.tasks.values(), key=lambda task: (task.level, task.ordinal))
     made = {task.id: _task_vertex(plan, task) for task in tasks}
     for task in tasks:
-        for own in task.inputs:
-            exchange = plan.exchanges[own.exchange]
+        for task_input in task.inputs:
+            exchange = plan.exchanges[task_input.exchange]
             for before in tasks:
                 if exchange.source_operator in before.operators:
                     way = (made[before.id].id, exchange.kind.value)
@@ -90,7 +90,10 @@ def _task_vertex(plan: JobPlan, task: TaskPlan) -> Vertex:
         task.max_parallelism,
         task.level,
         task.keyed,
-        [VertexOperator(operator_id(own.uid), own.uid, _title(own)) for own in operators],
+        [
+            VertexOperator(operator_id(operator.uid), operator.uid, _title(operator))
+            for operator in operators
+        ],
     )
 
 

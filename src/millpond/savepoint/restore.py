@@ -54,7 +54,7 @@ def check_fit(plan: JobPlan, reader: SavepointReader, allow_non_restored: bool) 
 def _check_unclaimed(
     reader: SavepointReader, plan: JobPlan, tasks: dict[str, TaskPlan], allowed: bool
 ) -> None:
-    sources = {plan.operators[head.root].uid for head in plan.source_tasks}
+    sources = {plan.operators[task.root].uid for task in plan.source_tasks}
     lost = [
         f"operator '{operator.name}' (uid '{operator.uid}', {operator.rows} entries)"
         for operator in reader.manifest.operators

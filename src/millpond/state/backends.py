@@ -85,7 +85,7 @@ class OpenBackend:
         except Exception as problem:  # whatever a user's own backend raises
             raise SetupError(
                 f"The state backend '{backend_type}' cannot be opened in {folder or path}: {problem}. "
-                f"{options.STATE_LOCAL_DIR.key} names another folder."
+                f"Set {options.STATE_LOCAL_DIR.key} to another folder."
             ) from problem
         # Also called when this object is collected.
         self.close = weakref.finalize(self, _close, self.backend, path)

@@ -191,7 +191,8 @@ def load(
     if head.version > 0 and head.next_row == head.first_row:
         raise StateLostError(
             f"{where}: it was kept in memory only (state.backend.type=memory), and is gone with its slot, or "
-            "with a batch that failed. Start the job anew, or from a savepoint; hashmap and rocksdb keep it."
+            "with a batch that failed. Start the job anew, or from a savepoint; the backends hashmap and "
+            "rocksdb keep a log."
         )
     state = new_state()
     for content in _read_changes(store, head.first_row, head.next_row, where):

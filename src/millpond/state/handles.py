@@ -167,8 +167,8 @@ class MapStateHandle(Handle, MapState[Any, Any]):
     def _entries(self) -> Any:
         owner = self._current.key
         if owner is not self._owner:
-            self._owner, self._own = owner, self._table.entries(owner)
-        return self._own
+            self._owner, self._current_entries = owner, self._table.entries(owner)
+        return self._current_entries
 
     def get(self, key: object) -> Any:
         """Return the value of an entry, or None. It is a copy if it is mutable."""
@@ -230,7 +230,7 @@ class HashMapStateHandle(MapStateHandle):
         """Turn to the table of another key group."""
         super().bind(state)
         self._undo = self._table.undo
-        self._owner, self._own = None, self._data.get(None)
+        self._owner, self._current_entries = None, self._data.get(None)
 
     def _entries(self) -> dict[Any, Any]:
         return self._data.get(self._current.key) or {}
@@ -239,10 +239,10 @@ class HashMapStateHandle(MapStateHandle):
         """Return the value of an entry, or None. It is a copy if it is mutable."""
         owner = self._current.key
         if owner is not self._owner:
-            self._owner, self._own = owner, self._data.get(owner)
-        if self._own is None:
+            self._owner, self._current_entries = owner, self._data.get(owner)
+        if self._current_entries is None:
             return None
-        value = self._own.get(key)
+        value = self._current_entries.get(key)
         return loads(value.data) if type(value) is Frozen else value
 
     def put(self, key: object, value: Any) -> None:
@@ -255,10 +255,10 @@ class HashMapStateHandle(MapStateHandle):
                 raise self._refused(mismatch) from None
         owner = self._current.key
         if owner is not self._owner:
-            self._owner, self._own = owner, self._data.get(owner)
-        entries = self._own
+            self._owner, self._current_entries = owner, self._data.get(owner)
+        entries = self._current_entries
         if entries is None:
-            entries = self._own = self._data[owner] = {}
+            entries = self._current_entries = self._data[owner] = {}
         undo, location = self._undo, (owner, key)
         if location not in undo:
             undo[location] = entries.get(key, MISSING)
@@ -270,15 +270,15 @@ class HashMapStateHandle(MapStateHandle):
         """Remove an entry, if it is there, as `HashMapTable.remove` does."""
         owner = self._current.key
         if owner is not self._owner:
-            self._owner, self._own = owner, self._data.get(owner)
-        entries = self._own
+            self._owner, self._current_entries = owner, self._data.get(owner)
+        entries = self._current_entries
         if entries is None or key not in entries:
             return
         self._undo.setdefault((owner, key), entries.pop(key))
         self._table.removed_any = True
         if not entries:
             del self._data[owner]
-            self._own = None
+            self._current_entries = None
 
     def contains(self, key: object) -> bool:
         """Return True if there is such an entry."""
@@ -299,7 +299,7 @@ class HashMapStateHandle(MapStateHandle):
     def clear(self) -> None:
         """Remove all entries of the current key."""
         self._table.clear(self._current.key)
-        self._owner, self._own = self._current.key, None
+        self._owner, self._current_entries = self._current.key, None
 
 
 class WatchedMapStateHandle(HashMapStateHandle):

@@ -259,7 +259,7 @@ def test_running_aggregates_go_on_from_record_to_record() -> None:
         (lambda f, e, c: c.collect(~e.fired, [1]), "collect got 1 values for 3 events"),
         (lambda f, e, c: c.collect(numpy.array([True]), [1]), "a mask of 1 for 3 events"),
         (lambda f, e, c: c.register_event_time_timers(e.rows, e.times[:1]), "1 times for 3 events"),
-        (lambda f, e, c: c.register_event_time_timers(e.rows, 0.5), "integer milliseconds"),
+        (lambda f, e, c: c.register_event_time_timers(e.rows, 0.5), r"integers \(milliseconds\)"),
         (lambda f, e, c: e.column("missing"), "missing"),
     ],
 )

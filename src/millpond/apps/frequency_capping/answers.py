@@ -31,8 +31,8 @@ class AnswerSink(TwoPhaseSink):
             return
         folder = Path(self._folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for order in [own["done"] for own in answers if "done" in own]:
-            _write(folder, order, [own for own in answers if own.get("id") == order])
+        for order in [answer["done"] for answer in answers if "done" in answer]:
+            _write(folder, order, [answer for answer in answers if answer.get("id") == order])
         for path in folder.glob("*.json"):
             if path.stat().st_mtime < time.time() - _KEPT_S:
                 path.unlink(missing_ok=True)

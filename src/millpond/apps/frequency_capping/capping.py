@@ -94,7 +94,8 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         state = runtime_context.get_map_state
         self._agenda = state(AGENDA)
         kept = [
-            state(with_ttl(own, self._lives.state_ms)) for own in (VIEWS, CAPPED, MEMBERS, SEEN)
+            state(with_ttl(descriptor, self._lives.state_ms))
+            for descriptor in (VIEWS, CAPPED, MEMBERS, SEEN)
         ]
         self._views, self._capped, self._members, self._seen = kept
         counter = runtime_context.get_metrics_group().counter
@@ -252,9 +253,9 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
         if not rule.enabled:
             return
         expiry, limit = rule.window.expiry, rule.limit
-        for place in range(max(limit - 1, bisect.bisect_right(times, now_ms)), len(times)):
-            if expiry(times[place - limit + 1]) > times[place]:
-                self._schedule(times[place], pair)
+        for index in range(max(limit - 1, bisect.bisect_right(times, now_ms)), len(times)):
+            if expiry(times[index - limit + 1]) > times[index]:
+                self._schedule(times[index], pair)
                 return
 
     # --- views that count now --------------------------------------------------------------------
@@ -391,7 +392,7 @@ class CapUsers(ObeysOrders, EventTimeHorizonListener):
     def _release(self, pair: str, member: str, now_ms: int) -> None:
         self._capped.remove(pair)
         name = name_in(pair)
-        rules = tuple(own for own in self._members.get(member) or () if own != name)
+        rules = tuple(rule for rule in self._members.get(member) or () if rule != name)
         if rules:
             self._members.put(member, rules)
         else:

@@ -67,9 +67,9 @@ def parse_config(text: str, where: str) -> CappingConfig:
         raise RuleError(f"{where}: {type(problem).__name__}: {str(problem)[:100]}.") from None
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
-        place = where if mark is None else f"{where}, line {mark.line + 1}"
+        position = where if mark is None else f"{where}, line {mark.line + 1}"
         reason = getattr(problem, "problem", None) or str(problem)
-        raise RuleError(f"{place}: {reason}.") from None
+        raise RuleError(f"{position}: {reason}.") from None
     if content is None:
         content = {}
     if not isinstance(content, dict):
@@ -93,8 +93,8 @@ def parse_config(text: str, where: str) -> CappingConfig:
     return CappingConfig(specs, record_format, names_rules="rules" in content)
 
 
-def _check_rules(specs: object, place: tuple[int, Any] | None, where: str) -> None:
-    line, node = place or (1, None)
+def _check_rules(specs: object, position: tuple[int, Any] | None, where: str) -> None:
+    line, node = position or (1, None)
     nodes = [] if node is None or not isinstance(node.value, list) else node.value
     try:
         if isinstance(specs, list):
@@ -105,7 +105,7 @@ def _check_rules(specs: object, place: tuple[int, Any] | None, where: str) -> No
                 except RuleError as problem:
                     line = _line_of(nodes, number, problem.key) or line
                     raise
-                names = [own.get("name") for own in specs[:number]]
+                names = [spec.get("name") for spec in specs[:number]]
                 if spec["name"] in names:
                     raise RuleError(f"there are two rules with the name {spec['name']!r}")
         parse_rules(specs)
@@ -117,9 +117,9 @@ def _line_of(nodes: list[Any], number: int, key: str | None) -> int | None:
     """Return the line of a key within a rule; None if it is not there."""
     if key is None or number >= len(nodes) or not isinstance(nodes[number].value, list):
         return None
-    for own, _ in nodes[number].value:
-        if own.value == key:
-            return int(own.start_mark.line) + 1
+    for key_node, _ in nodes[number].value:
+        if key_node.value == key:
+            return int(key_node.start_mark.line) + 1
     return None
 
 

@@ -32,13 +32,13 @@ class ControlFolder:
 
     def give(self, kind: str, **content: str | None) -> str:
         """Write an order for the job, and return its id."""
-        own = uuid.uuid4().hex
+        order_id = uuid.uuid4().hex
         self.orders.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self.orders / f"{time.time_ns():020d}-{own}.json"
+        path = self.orders / f"{time.time_ns():020d}-{order_id}.json"
         aside = path.with_suffix(".new")
-        aside.write_text(json.dumps({kind: own, **content}))
+        aside.write_text(json.dumps({kind: order_id, **content}))
         os.replace(aside, path)
-        return own
+        return order_id
 
     def new_orders(self, after: str) -> list[tuple[str, str]]:
         """Return name and content of the orders that came after the one with the name `after`; files that
@@ -49,15 +49,15 @@ class ControlFolder:
         found = [(name, (self.orders / name).read_text()) for name in names]
         return [(name, text) for name, text in found if _is_right(text)]
 
-    def answers_to(self, own: str) -> list[dict[str, Any]] | None:
+    def answers_to(self, order_id: str) -> list[dict[str, Any]] | None:
         """Return the answers to an order; None as long as it has not been carried out. The order and its
         answers are then deleted, because they may name a user."""
-        path = self.answers / f"{own}.json"
+        path = self.answers / f"{order_id}.json"
         try:
             found: list[dict[str, Any]] = json.loads(path.read_text())
         except FileNotFoundError:
             return None
-        for order in self.orders.glob(f"*-{own}.json"):
+        for order in self.orders.glob(f"*-{order_id}.json"):
             order.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         return found

@@ -133,7 +133,7 @@ class Probe(TwoPhaseSink):
         return _Times()
 
     def commit(self, epoch: Epoch, messages: list[list[int]]) -> None:
-        _told.append((time.time_ns() // 1_000_000, [at for own in messages for at in own]))
+        _told.append((time.time_ns() // 1_000_000, [at for message in messages for at in message]))
 
 
 class _Times(SinkWriter):
@@ -217,7 +217,7 @@ def _watch(client: JobClient, redis: RedisClient, seconds: float) -> Seen:
         if is_terminal:
             lines = screen(seen, seconds)
             back = f"\x1b[{len(lines)}F" if len(seen.rows) > 1 else "\n"
-            print(back + "".join(f"\x1b[2K{own}\n" for own in lines), end="", flush=True)
+            print(back + "".join(f"\x1b[2K{line}\n" for line in lines), end="", flush=True)
         elif passed_s >= next_line_s:
             print(line(seen), flush=True)
             next_line_s += 5
@@ -248,7 +248,7 @@ def _example(redis: RedisClient, keys: list[bytes]) -> str:
     if not keys:
         return ""
     key = min(keys)
-    members = sorted(own.decode() for own in redis.smembers(key))
+    members = sorted(member.decode() for member in redis.smembers(key))
     user = key.decode().removeprefix("cap:{").removesuffix("}")
     return f"user {user} must not see {', '.join(members[:4])}" if members else ""
 

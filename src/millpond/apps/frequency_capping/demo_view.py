@@ -52,7 +52,9 @@ class Seen:
 
     def latencies_ms(self) -> list[int]:
         """Return the latencies of all caps except those of the first 5 seconds, when views pile up."""
-        return [own for row in self.rows if row.s > _WARM_UP_S for own in row.latencies_ms]
+        return [
+            latency_ms for row in self.rows if row.s > _WARM_UP_S for latency_ms in row.latencies_ms
+        ]
 
 
 def percentile(values: Sequence[int], share: float) -> int:
@@ -64,7 +66,7 @@ def percentile(values: Sequence[int], share: float) -> int:
 def line(seen: Seen) -> str:
     """Return the newest row as one line, for output that does not go to a terminal."""
     row = seen.rows[-1]
-    recent = [own for other in seen.recent() for own in other.latencies_ms]
+    recent = [latency_ms for other in seen.recent() for latency_ms in other.latencies_ms]
     return (
         f"{row.s:5.1f} s  {seen.rate():7,.0f} views/s  {row.capped:6,} capped for {row.users:5,} users  "
         f"{row.caps:7,} caps  {row.uncaps:7,} releases  {row.bad:4,} bad  "
@@ -75,16 +77,17 @@ def line(seen: Seen) -> str:
 def screen(seen: Seen, seconds: float) -> list[str]:
     """Return the lines for a terminal, cut to its width."""
     width = shutil.get_terminal_size().columns
-    row, recent = seen.rows[-1], [own for other in seen.recent() for own in other.latencies_ms]
+    row = seen.rows[-1]
+    recent = [latency_ms for other in seen.recent() for latency_ms in other.latencies_ms]
     latency = "no cap yet"
     if recent:
         latency = f"{percentile(recent, 0.5):,} ms (median), {percentile(recent, 0.99):,} ms (99 %)"
     bars = max(10, min(60, width - 38))
     medians: list[int] = []
-    for own in seen.rows:  # between two batches nothing is new
+    for earlier in seen.rows:  # between two batches nothing is new
         last = medians[-1] if medians else 0
-        medians.append(percentile(own.latencies_ms, 0.5) if own.latencies_ms else last)
-    counts = [own.capped for own in seen.rows]
+        medians.append(percentile(earlier.latencies_ms, 0.5) if earlier.latencies_ms else last)
+    counts = [row.capped for row in seen.rows]
     lines = [
         f"  {row.s:.0f} of {seconds:.0f} s",
         f"  views          {seen.rate():,.0f} a second; {row.records:,} so far, {row.bad:,} of them broken",
@@ -97,7 +100,7 @@ def screen(seen: Seen, seconds: float) -> list[str]:
         f"  capped         {_bars(counts, bars)}  most {max(counts):,}",
         f"  latency        {_bars(medians, bars)}  most {max(medians):,} ms",
     ]
-    return [own[: width - 1] for own in lines]
+    return [line[: width - 1] for line in lines]
 
 
 def _bars(values: list[int], width: int) -> str:
@@ -129,7 +132,7 @@ def _rates(rows: list[Row], name: str) -> list[float]:
     batches."""
     found = []
     for row in rows:
-        first = next(own for own in rows if row.s - own.s <= _SMOOTH_S)
+        first = next(earlier for earlier in rows if row.s - earlier.s <= _SMOOTH_S)
         grown = getattr(row, name) - getattr(first, name)
         found.append(grown / (row.s - first.s) if row.s > first.s else 0.0)
     return found
@@ -165,10 +168,10 @@ def draw(seen: Seen, path: str, title: str) -> str:
     below.set_xlabel("seconds since the first views were read")
     if told:
         below.legend(loc="upper right", frameon=False)
-    for own in (above, middle, below):
-        own.set_ylim(bottom=0)
-        own.grid(alpha=0.25)
-        own.spines[["top", "right"]].set_visible(False)
+    for axes in (above, middle, below):
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return f"There is a picture in {path}."

@@ -24,8 +24,8 @@ def embedded_url(folder: Path) -> str:
     in the folder, or in the temporary folder if its path would be too long."""
     path = folder.absolute() / "redis.sock"
     if len(str(path)) > _LONGEST_PATH:
-        own = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-        path = Path(tempfile.gettempdir()) / f"millpond-redis-{os.getuid()}-{own}" / "redis.sock"
+        digest = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+        path = Path(tempfile.gettempdir()) / f"millpond-redis-{os.getuid()}-{digest}" / "redis.sock"
     return f"unix://{path}"
 
 

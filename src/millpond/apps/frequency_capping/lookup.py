@@ -58,7 +58,7 @@ class Candidate(BaseModel):
     def members(self) -> list[str]:
         """Return the members whose caps forbid the ad, as in Redis: LEVEL:ID."""
         given = self.model_dump().items()
-        return [f"{level}:{text_of(own)}" for level, own in given if own is not None]
+        return [f"{level}:{text_of(member)}" for level, member in given if member is not None]
 
 
 class Asked(BaseModel):
@@ -140,12 +140,12 @@ def _add_routes(app: FastAPI, client: RedisClient, answer: AnswerAds, on_cluster
     async def allowed_many(asked: AskedMany) -> AnswerMany:
         """Ask about several users at once, and about everything that an ad belongs to."""
         pipeline = client.pipeline() if on_cluster else client.pipeline(transaction=False)
-        for own in asked.requests:
-            members = [member for candidate in own.candidates for member in candidate.members()]
-            pipeline.smismember(redis_key(str(own.user)), members)
+        for request in asked.requests:
+            members = [member for candidate in request.candidates for member in candidate.members()]
+            pipeline.smismember(redis_key(str(request.user)), members)
         found = await pipeline.execute()
         pairs = zip(asked.requests, found, strict=True)
-        return AnswerMany(answers=[_answer(own, iter(is_in)) for own, is_in in pairs])
+        return AnswerMany(answers=[_answer(request, iter(is_in)) for request, is_in in pairs])
 
     @app.get("/v1/health")
     async def health() -> dict[str, str]:
@@ -207,7 +207,7 @@ def _answer(asked: Asked, is_in: Iterator[int]) -> Answer:
         reasons = [member for member in candidate.members() if next(is_in)]
         if reasons:
             capped[candidate.ad] = reasons
-    allowed = [own.ad for own in asked.candidates if own.ad not in capped]
+    allowed = [candidate.ad for candidate in asked.candidates if candidate.ad not in capped]
     return Answer(user=str(asked.user), allowed=allowed, capped=capped)
 
 
@@ -215,13 +215,13 @@ def _page(description: dict[str, Any]) -> str:
     """Return the OpenAPI description as a page for people, which loads nothing from other sites."""
     rows = []
     for path, methods in description["paths"].items():
-        for method, own in methods.items():
+        for method, endpoint in methods.items():
             parameters = ", ".join(
                 f"{p['name']}: {p.get('description') or p['schema'].get('type', '')}"
-                for p in own.get("parameters", ())
+                for p in endpoint.get("parameters", ())
             )
-            body = "a JSON body" if "requestBody" in own else ""
-            text = own.get("description") or own.get("summary", "")
+            body = "a JSON body" if "requestBody" in endpoint else ""
+            text = endpoint.get("description") or endpoint.get("summary", "")
             cells = (method.upper(), path, text, parameters or body)
             rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
     title = html.escape(description["info"]["title"])

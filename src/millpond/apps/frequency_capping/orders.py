@@ -123,7 +123,7 @@ class ObeysOrders(KeyedBroadcastProcessFunction[str, Arrival, Message, Change]):
                 "id": order["explain"],
                 "user": order["user"],
                 "event_time": now_ms,
-                "pairs": sorted(pairs, key=lambda own: (own["rule"], own["member"])),
+                "pairs": sorted(pairs, key=lambda pair: (pair["rule"], pair["member"])),
                 "not_counted_yet": len(waiting),
                 "rules_change_at": None if change_ms == NEVER else change_ms,
             }

@@ -161,8 +161,8 @@ def event_time(job: CappingJob) -> WatermarkStrategy:
     only until the end of its input, event time follows the clock while no records come, so that views age
     out."""
     bound = Duration.of_millis(job.out_of_orderness_ms)
-    own = WatermarkStrategy.for_bounded_out_of_orderness(bound)
-    strategy = own.with_timestamp_assigner(_LogTime())
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(bound)
+    strategy = strategy.with_timestamp_assigner(_LogTime())
     return strategy if job.until_end else strategy.with_idleness(_IDLE).advance_when_idle()
 
 

@@ -153,8 +153,8 @@ class RecordReader:
     def _named(self, record: dict[str, Any]) -> dict[str, Any]:
         if not self._renamed:
             return record
-        own = {name: value for name, value in record.items() if name not in self._renamed}
-        return own | {self._renamed[n]: value for n, value in record.items() if n in self._renamed}
+        kept = {name: value for name, value in record.items() if name not in self._renamed}
+        return kept | {self._renamed[n]: value for n, value in record.items() if n in self._renamed}
 
 
 def _parse(data: bytes | str) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Rulebook:
     def changed(self, message: Message, now_ms: int, new_from_ms: int) -> Rulebook:
         """Return the rules after a message that takes effect at `now_ms`. New rules know views from
         `new_from_ms` on. Raise RuleError if the message is wrong."""
-        in_force = {n: own for n, own in self.rules.items() if own.gone_until_ms is None}
+        in_force = {n: rule for n, rule in self.rules.items() if rule.gone_until_ms is None}
         rules: dict[str, Rule] = {}
         for name, rule in changed_rules(in_force, message).items():
             old = self.rules.get(name)
@@ -96,12 +96,16 @@ class Rulebook:
     @cached_property
     def grace_ends_ms(self) -> int:
         """When the first of the rules that are gone ceases to count; NEVER if none is gone."""
-        ends = [own.gone_until_ms for own in self.rules.values() if own.gone_until_ms is not None]
+        ends = [
+            rule.gone_until_ms for rule in self.rules.values() if rule.gone_until_ms is not None
+        ]
         return min(ends, default=NEVER)
 
     def after_grace(self, now_ms: int) -> Rulebook:
         """Return the rules without those that are gone and have ceased to count by `now_ms`."""
-        rules = {n: own for n, own in self.rules.items() if (own.gone_until_ms or NEVER) > now_ms}
+        rules = {
+            n: rule for n, rule in self.rules.items() if (rule.gone_until_ms or NEVER) > now_ms
+        }
         return replace(self, rules=rules, seen_from_ms=self._seen_from(now_ms))
 
     def differs_in(self, other: Rulebook) -> frozenset[str]:
@@ -150,8 +154,8 @@ class RulePlan:
         if at_ms is not None and at_ms > now_ms:
             changed_rules({}, message)
             times = [time_ms for time_ms, _ in begun.to_come]
-            place = bisect.bisect_right(times, at_ms)
-            to_come = (*begun.to_come[:place], (at_ms, message), *begun.to_come[place:])
+            index = bisect.bisect_right(times, at_ms)
+            to_come = (*begun.to_come[:index], (at_ms, message), *begun.to_come[index:])
             return replace(begun, to_come=to_come)
         new_from_ms = now_ms if now_ms == MIN_TIMESTAMP else now_ms + 1
         return RulePlan(begun.book.changed(message, now_ms, new_from_ms), begun.to_come)
@@ -184,8 +188,8 @@ class RulePlan:
 
     def version_at(self, now_ms: int) -> Version:
         """Return the version that is in force at `now_ms`."""
-        place = bisect.bisect_right(self.versions, now_ms, key=lambda own: own.from_ms)
-        return self.versions[place - 1]
+        index = bisect.bisect_right(self.versions, now_ms, key=lambda version: version.from_ms)
+        return self.versions[index - 1]
 
 
 # --- in broadcast state ------------------------------------------------------------------------------
@@ -252,9 +256,9 @@ def tell(state: BroadcastState[str, str], message: Message, now_ms: int, grace_m
         after = before.told(message, now_ms)
         changed = after.book.differs_in(before.book)
         rules = after.book.rules.values()
-        content["rules"] = [[dict(own.spec), own.from_ms] for own in rules]
+        content["rules"] = [[dict(rule.spec), rule.from_ms] for rule in rules]
         content["gone"] = {
-            own.name: own.gone_until_ms for own in rules if own.gone_until_ms is not None
+            rule.name: rule.gone_until_ms for rule in rules if rule.gone_until_ms is not None
         }
         content["seen_from"] = after.book.seen_from_ms
         content["next"] = after.next_ms

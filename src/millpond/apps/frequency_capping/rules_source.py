@@ -93,7 +93,9 @@ class _RulesEnumerator(SplitEnumerator):
         look = self._file.await_settled() if is_first else self._file.settled()
         if look is None:
             if self._current is None:
-                raise RuleError(f"The rules {self._path} keep changing: who is writing them?")
+                raise RuleError(
+                    f"The rules {self._path} keep changing: stop what is writing the file."
+                )
             return []
         try:
             config = look.config(str(self._path))
@@ -126,7 +128,7 @@ class _RulesEnumerator(SplitEnumerator):
         if not self._is_new(config):
             return []
         if self._current is not None:
-            self._warn_of_gone(_names_in(self._current), [own["name"] for own in config.rules])
+            self._warn_of_gone(_names_in(self._current), [rule["name"] for rule in config.rules])
         self._current = _text_of(config)
         return [SplitWork(0, self._current)]
 

@@ -39,17 +39,17 @@ def count(packed: bytes) -> int:
 
 
 def with_time(packed: bytes, time_ms: int) -> bytes:
-    """Return the times with one more in its place, after any that are equal. There must be at least one."""
+    """Insert a time in order, after any that are equal, and return all. There must be at least one."""
     if time_ms >= _ONE.unpack_from(packed, len(packed) - TIME_SIZE)[0]:
         return packed + one_time(time_ms)
-    place = bisect.bisect_right(unpack(packed), time_ms) * TIME_SIZE
-    return packed[:place] + one_time(time_ms) + packed[place:]
+    index = bisect.bisect_right(unpack(packed), time_ms) * TIME_SIZE
+    return packed[:index] + one_time(time_ms) + packed[index:]
 
 
 def without_time(packed: bytes, time_ms: int) -> bytes:
     """Return the times without one that equals `time_ms`, if there is one."""
     times = unpack(packed)
-    place = bisect.bisect_left(times, time_ms)
-    if place == len(times) or times[place] != time_ms:
+    index = bisect.bisect_left(times, time_ms)
+    if index == len(times) or times[index] != time_ms:
         return packed
-    return packed[: place * TIME_SIZE] + packed[(place + 1) * TIME_SIZE :]
+    return packed[: index * TIME_SIZE] + packed[(index + 1) * TIME_SIZE :]

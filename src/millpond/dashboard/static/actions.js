@@ -20,7 +20,7 @@ export function running(jid) {
 const DIRECTORY = {
   name: "directory",
   label: "Folder",
-  placeholder: "the one of the configuration",
+  placeholder: "as configured for the job",
   hint: "Empty: execution.checkpointing.savepoint-dir of the job.",
 };
 
@@ -69,7 +69,7 @@ export async function askStop(jid, name, ui) {
         name: "drain",
         label: "Drain: let all timers fire first",
         type: "checkbox",
-        hint: "Event time goes to its end. For jobs that are not to be resumed.",
+        hint: "Moves event time to its end and closes all windows. Use it only if the job will not be resumed.",
       },
     ],
     confirm: "Stop job",

@@ -79,7 +79,7 @@ async function answerOf(method, path, { body, signal }) {
     }
     // another request may have asked meanwhile: then there is a token to try already
     if (token() === used && !(await newToken(used !== null))) {
-      throw new Refused(401, "The dispatcher wants a token.");
+      throw new Refused(401, "The dispatcher requires a token.");
     }
     signal?.throwIfAborted();
   }

@@ -32,7 +32,7 @@ export function chartGrid(room, columns, build, least = 420) {
 export function timeChart({ id, label, width, height = 200, series, format = count, limit }) {
   const times = series.flatMap((one) => one.points.map(([ms]) => ms));
   if (new Set(times).size < 2)
-    return h("div", { class: "chart-wait", style: { height: `${height}px` } }, "Waiting for a second value…");
+    return h("div", { class: "chart-wait", style: { height: `${height}px` } }, "Waiting for more values…");
   const range = [Math.min(...times), Math.max(...times)];
   if (series.some((one) => one.kind === "bars")) {
     const half = (range[1] - range[0]) / (2 * times.length); // room for half a bar at both ends

@@ -12,7 +12,7 @@ export function checkpointsTab(report, width) {
       "Checkpoints",
       empty(
         "No checkpoint yet.",
-        "The first one follows the first batches; execution.checkpointing.interval sets how often.",
+        "The first one follows the first batch: every batch is a checkpoint.",
       ),
     );
   }

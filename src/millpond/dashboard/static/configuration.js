@@ -30,7 +30,7 @@ export function configurationTab(report, ui) {
         : h(
             "p",
             { class: "quiet" },
-            settings.length ? "No setting fits the filter." : "The job has only default settings.",
+            settings.length ? "No setting matches the filter." : "The job has only default settings.",
           ),
       settings.length ? filterBox("Filter settings", filter, change) : null,
     ),

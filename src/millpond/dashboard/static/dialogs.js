@@ -84,8 +84,8 @@ export async function askToken(wrong) {
   const answer = await ask({
     title: "Token",
     text:
-      "This dispatcher only answers those who know its token. `millpond dashboard` prints a link that has it. " +
-      "It is kept until this tab is closed.",
+      "This dispatcher requires a token. `millpond dashboard` prints a link that contains it. " +
+      "The browser keeps the token until this tab is closed.",
     fields: [{ name: "token", label: "Token", type: "password", required: true }],
     confirm: "Sign in",
     dismiss: "Not now",

@@ -12,7 +12,7 @@ export function exceptionsTab(report, history) {
   if (!newestFirst.length)
     return card(
       "Exceptions",
-      empty("No exceptions.", "If the job fails, the cause is here, also after it has been restarted."),
+      empty("No exceptions.", "If the job fails, the cause appears here, and stays after a restart."),
     );
   return card(
     "Exceptions",

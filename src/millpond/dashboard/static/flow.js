@@ -27,7 +27,7 @@ export function flowTab(jid, report, width) {
       tile(
         "Status",
         flow.backpressured ? "Back-pressured" : "Keeping up",
-        flow.backpressured ? "more waits than a batch may take" : "all that waits is taken",
+        flow.backpressured ? "more input waits than a batch may take" : "all waiting input is taken",
         flow.backpressured ? "pressed" : "running",
       ),
       tile("Credits", count(flow.credits), "records for the next batch"),

@@ -20,7 +20,7 @@ export function operatorNames(vertex) {
 
 export function graphTab(jid, report, selected, width) {
   const vertices = report.vertices || [];
-  if (!vertices.length) return card("Graph", h("p", { class: "quiet" }, "The job has not told its graph yet."));
+  if (!vertices.length) return card("Graph", h("p", { class: "quiet" }, "The job has not reported its graph yet."));
   const vertex = vertices.find((one) => one.id === selected);
   return [
     card("Graph", drawing(jid, vertices, selected, width - 34), timeBarLegend()),

@@ -197,7 +197,7 @@ function tabs(jid, tab, { report }) {
   const badge = { exceptions: report?.exceptions?.length, savepoints: runningOperations(jid).length };
   return h(
     "nav",
-    { class: "tabs", key: "tabs", "aria-label": "Sides of the job" },
+    { class: "tabs", key: "tabs", "aria-label": "Views of the job" },
     TABS.map(([id, text]) =>
       h(
         "a",
@@ -216,7 +216,7 @@ function body(jid, tab, vertex, data, ui) {
       "No report",
       empty(
         "The job ended before it could report.",
-        "The cause is in the tab Exceptions, or in its log.",
+        "See the Exceptions tab, or the job's log.",
         `millpond logs ${jid}`,
       ),
     );

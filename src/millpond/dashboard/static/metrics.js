@@ -11,7 +11,7 @@ export function metricsTab(report, ui) {
   if (!all.length)
     return card(
       "Metrics",
-      empty("No metrics yet.", "Functions count with get_metric_group() of their runtime context."),
+      empty("No metrics yet.", "Functions register them with get_metrics_group() of their runtime context."),
     );
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const shown = all.filter(([name]) => words.every((word) => name.toLowerCase().includes(word)));
@@ -19,7 +19,7 @@ export function metricsTab(report, ui) {
     filter = text;
     ui.redraw();
   };
-  return card("Metrics", shown.length ? list(shown) : h("p", { class: "quiet" }, "No metric fits the filter."), [
+  return card("Metrics", shown.length ? list(shown) : h("p", { class: "quiet" }, "No metric matches the filter."), [
     h("span", { class: "quiet" }, `${shown.length} of ${all.length}`),
     filterBox("Filter metrics", filter, change),
   ]);

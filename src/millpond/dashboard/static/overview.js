@@ -169,7 +169,7 @@ function runningTable(jobs, reports) {
   });
   return rows.length
     ? table(columns, rows, "Running jobs")
-    : h("p", { class: "quiet" }, "No running job fits the filter.");
+    : h("p", { class: "quiet" }, "No running job matches the filter.");
 }
 
 function endedTable(jobs, reports, ui) {
@@ -195,7 +195,7 @@ function endedTable(jobs, reports, ui) {
       lastCheckpoint(reports.get(job.jid)),
     ],
   }));
-  if (!rows.length) return h("p", { class: "quiet" }, "No completed job fits the filter.");
+  if (!rows.length) return h("p", { class: "quiet" }, "No completed job matches the filter.");
   const showAll = () => {
     allRows = true;
     ui.redraw();

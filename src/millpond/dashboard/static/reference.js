@@ -58,7 +58,7 @@ export const referencePage = {
               { class: "operations-list" },
               shown.map((one) => operation(one, document)),
             )
-          : empty("No path fits the filter."),
+          : empty("No path matches the filter."),
       ),
     ];
   },

@@ -38,7 +38,7 @@ function form(jid, ui) {
       h("input", {
         name: "directory",
         type: "text",
-        placeholder: "empty: the one of the configuration",
+        placeholder: "as configured for the job",
         autocomplete: "off",
         spellcheck: "false",
       }),

@@ -21,7 +21,7 @@ export function words(line) {
       word = (word ?? "") + (letter === "\\" && index + 1 < line.length ? line[(index += 1)] : letter);
     }
   }
-  if (quote) throw new Error(`The arguments have a ${quote} without an end.`);
+  if (quote) throw new Error(`The arguments contain an unclosed ${quote}.`);
   if (word !== null) found.push(word);
   return found;
 }

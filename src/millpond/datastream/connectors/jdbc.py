@@ -113,7 +113,7 @@ class JdbcExecutionOptions:
         return self._size
 
     def get_max_retries(self) -> int:
-        """Return how often a transaction is tried again when the database does not answer."""
+        """Return how many times a transaction is tried again when the database does not answer."""
         return self._retries
 
     @staticmethod
@@ -143,7 +143,7 @@ class JdbcExecutionOptions:
             return self
 
         def with_max_retries(self, max_retries: int) -> JdbcExecutionOptions.Builder:
-            """Set how often a transaction is tried again when the database does not answer; 3 by default."""
+            """Set how many times a transaction is tried again if the database does not answer; default 3."""
             self._retries = max_retries
             return self
 

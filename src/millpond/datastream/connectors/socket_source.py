@@ -64,7 +64,7 @@ class _SocketEnumerator(SplitEnumerator):
 
     def __init__(self, hostname: str, port: int, delimiter: str, max_retry_s: float) -> None:
         super().__init__()
-        self._place = (hostname, port)
+        self._address = (hostname, port)
         self._delimiter = delimiter.encode()
         self._max_retry_s = max_retry_s
         self._lock = threading.Condition()
@@ -102,7 +102,7 @@ class _SocketEnumerator(SplitEnumerator):
                 if self._is_closed:
                     return False
             try:
-                connected = socket.create_connection(self._place, _CONNECT_S)
+                connected = socket.create_connection(self._address, _CONNECT_S)
             except OSError:
                 if self._max_retry_s >= 0 and time.monotonic() >= give_up_s:
                     raise
@@ -131,7 +131,7 @@ class _SocketEnumerator(SplitEnumerator):
                 return
             if self._max_retry_s == 0:
                 raise
-            _log.warning("Socket %s:%s failed: %s. Reconnecting.", *self._place, problem)
+            _log.warning("Socket %s:%s failed: %s. Reconnecting.", *self._address, problem)
         finally:
             self._socket.close()
         if rest:
@@ -157,7 +157,7 @@ class _SocketEnumerator(SplitEnumerator):
             self._lock.notify_all()
         if not taken and self._failure is not None:
             raise JobExecutionError(
-                f"The socket {self._place[0]}:{self._place[1]} cannot be read: {self._failure}."
+                f"The socket {self._address[0]}:{self._address[1]} cannot be read: {self._failure}."
             )
         lines = [line.decode(errors="replace").removesuffix("\r") for line in taken]
         return [SplitWork(0, lines)] if lines else []

@@ -139,7 +139,7 @@ def arrow_type(type_info: TypeInformation) -> pyarrow.DataType:
 def _names(type_info: RowTypeInfo | TupleTypeInfo) -> list[str]:
     if isinstance(type_info, RowTypeInfo):
         return type_info.field_names
-    return [f"f{place}" for place in range(len(type_info.types))]
+    return [f"f{number}" for number in range(len(type_info.types))]
 
 
 def _or_none(convert: Convert) -> Convert:

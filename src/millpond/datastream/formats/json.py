@@ -155,8 +155,8 @@ def _dump(value: object) -> bytes:
         default=lambda number: _keep(number, numbers),
     )
     # Python's json cannot write Decimals: marks that cannot occur in the data hold their places.
-    for place, digits in enumerate(numbers):
-        text = text.replace(f'"{_MARK}{place}."', digits, 1)
+    for number, digits in enumerate(numbers):
+        text = text.replace(f'"{_MARK}{number}."', digits, 1)
     return text.encode()
 
 

@@ -48,7 +48,9 @@ class _Reader:
         while at < end:
             part = self._rest if self._rest is not None else next(self._parts, None)
             if part is None:
-                raise OSError(f"{self._path} ends at record {at}; it had {end} when it was planned")
+                raise OSError(
+                    f"{self._path} shrank from {end} to {at} records while it was being read"
+                )
             size = min(len(part), end - at)
             self._rest = cut(part, size, len(part)) if size < len(part) else None
             at += size

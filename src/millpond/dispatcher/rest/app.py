@@ -102,8 +102,8 @@ def _add_errors(app: FastAPI, dispatcher: Dispatcher) -> None:
     @app.exception_handler(RequestValidationError)
     async def bad_request(_: Request, problem: RequestValidationError) -> JSONResponse:
         texts = [
-            f"{'.'.join(str(part) for part in own['loc'])}: {own['msg']}"
-            for own in problem.errors()
+            f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
+            for error in problem.errors()
         ]
         return JSONResponse({"errors": texts}, status_code=400)
 

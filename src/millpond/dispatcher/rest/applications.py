@@ -105,12 +105,12 @@ def applications(request: Request) -> Json:
     """List the uploaded programs."""
     files = [
         {
-            "id": own["id"],
-            "name": own["name"],
-            "uploaded": own["uploaded"],
-            "entry": [{"name": own["name"], "description": None}],
+            "id": stored["id"],
+            "name": stored["name"],
+            "uploaded": stored["uploaded"],
+            "entry": [{"name": stored["name"], "description": None}],
         }
-        for own in dispatcher_of(request).storage.applications()
+        for stored in dispatcher_of(request).storage.applications()
     ]
     return {"address": str(request.base_url).rstrip("/"), "files": files}
 

@@ -9,15 +9,15 @@ from millpond.dispatcher.messages import Answer, Json, Report
 
 def checkpoints(report: Report) -> Json:
     """Return counts, statistics and the newest checkpoints of a job; the newest comes first."""
-    history = [checkpoint(own, report) for own in reversed(report["checkpoints"]["history"])]
-    ordinary = [own for own in history if not own["is_savepoint"]]
-    saved = [own for own in history if own["is_savepoint"]]
+    history = [checkpoint(record, report) for record in reversed(report["checkpoints"]["history"])]
+    ordinary = [record for record in history if not record["is_savepoint"]]
+    saved = [record for record in history if record["is_savepoint"]]
     return {
         "counts": report["checkpoints"]["counts"],
         "summary": {
-            "checkpointed_size": _summary([own["checkpointed_size"] for own in history]),
-            "state_size": _summary([own["state_size"] for own in history]),
-            "end_to_end_duration": _summary([own["end_to_end_duration"] for own in history]),
+            "checkpointed_size": _summary([record["checkpointed_size"] for record in history]),
+            "state_size": _summary([record["state_size"] for record in history]),
+            "end_to_end_duration": _summary([record["end_to_end_duration"] for record in history]),
             "alignment_buffered": _summary([0 for _ in history]),
             "processed_data": _summary([0 for _ in history]),
             "persisted_data": _summary([0 for _ in history]),
@@ -32,21 +32,21 @@ def checkpoints(report: Report) -> Json:
     }
 
 
-def checkpoint(own: Json, report: Report) -> Json:
+def checkpoint(record: Json, report: Report) -> Json:
     """Return one checkpoint; `own` is its entry in the job report."""
     subtasks = sum(vertex["parallelism"] for vertex in report["vertices"])
-    kind = "SAVEPOINT" if own["is_savepoint"] else "CHECKPOINT"
+    kind = "SAVEPOINT" if record["is_savepoint"] else "CHECKPOINT"
     return {
         "className": "completed",
-        "id": own["id"],
+        "id": record["id"],
         "status": "COMPLETED",
-        "is_savepoint": own["is_savepoint"],
-        "savepointFormat": "CANONICAL" if own["is_savepoint"] else None,
-        "trigger_timestamp": own["started_ms"],
-        "latest_ack_timestamp": own["started_ms"] + own["duration_ms"],
-        "checkpointed_size": own["bytes_written"],
-        "state_size": own["bytes_full"],
-        "end_to_end_duration": own["duration_ms"],
+        "is_savepoint": record["is_savepoint"],
+        "savepointFormat": "CANONICAL" if record["is_savepoint"] else None,
+        "trigger_timestamp": record["started_ms"],
+        "latest_ack_timestamp": record["started_ms"] + record["duration_ms"],
+        "checkpointed_size": record["bytes_written"],
+        "state_size": record["bytes_full"],
+        "end_to_end_duration": record["duration_ms"],
         "alignment_buffered": 0,
         "processed_data": 0,
         "persisted_data": 0,

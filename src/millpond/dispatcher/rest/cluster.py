@@ -83,9 +83,9 @@ def task_managers(request: Request) -> Json:
 @router.get("/taskmanagers/{task_manager_id}")
 def task_manager(request: Request, task_manager_id: Annotated[str, Path(max_length=200)]) -> Json:
     """Describe one Spark executor of a running job."""
-    for own in views.task_managers(dispatcher_of(request).jobs()):
-        if own["id"] == task_manager_id:
-            return own
+    for manager in views.task_managers(dispatcher_of(request).jobs()):
+        if manager["id"] == task_manager_id:
+            return manager
     raise NoSuchThing(f"There is no task manager {task_manager_id}.")
 
 

@@ -65,14 +65,14 @@ def now_ms() -> int:
 def jobs(request: Request) -> Json:
     """List the ids and states of all jobs."""
     reports = dispatcher_of(request).jobs()
-    return {"jobs": [{"id": own["jid"], "status": own["state"]} for own in reports]}
+    return {"jobs": [{"id": report["jid"], "status": report["state"]} for report in reports]}
 
 
 @router.get("/jobs/overview")
 def jobs_overview(request: Request) -> Json:
     """List all jobs with their times and numbers of tasks."""
     now = now_ms()
-    return {"jobs": [views.job_overview(own, now) for own in dispatcher_of(request).jobs()]}
+    return {"jobs": [views.job_overview(report, now) for report in dispatcher_of(request).jobs()]}
 
 
 @router.get("/jobs/metrics")
@@ -87,9 +87,9 @@ def metrics_of_jobs(
     """Aggregate the metrics of all jobs or of those chosen; without `get`, list the names of metrics."""
     values: dict[str, list[float]] = {}
     ids = _words(chosen)
-    for own in dispatcher_of(request).jobs():
-        if ids is None or own["jid"] in ids:
-            for name, value in views.job_metrics(own, now_ms()).items():
+    for report in dispatcher_of(request).jobs():
+        if ids is None or report["jid"] in ids:
+            for name, value in views.job_metrics(report, now_ms()).items():
                 values.setdefault(name, []).append(float(value))
     return views.aggregated(values, _words(get), _words(agg))
 
@@ -215,9 +215,9 @@ def checkpoint_config(request: Request, jid: Jid) -> Json:
 def checkpoint(request: Request, jid: Jid, checkpoint_id: int) -> Json:
     """Describe one of the newest checkpoints of a job."""
     report = dispatcher_of(request).job(jid)
-    for own in report["checkpoints"]["history"]:
-        if own["id"] == checkpoint_id:
-            return checkpoint_views.checkpoint(own, report)
+    for record in report["checkpoints"]["history"]:
+        if record["id"] == checkpoint_id:
+            return checkpoint_views.checkpoint(record, report)
     raise NoSuchThing(f"Checkpoint {checkpoint_id} is not among the newest of job {jid}.")
 
 
@@ -329,7 +329,7 @@ def _numbers(text: str | None) -> set[int] | None:
 def states(request: Request, jid: Jid) -> Json:
     """Beyond Flink: list the queryable states of a job."""
     queryable = dispatcher_of(request).job(jid)["queryable"]
-    return {"states": [{"name": name, **own} for name, own in queryable.items()]}
+    return {"states": [{"name": name, **state} for name, state in queryable.items()]}
 
 
 def _job_folder(request: Request, jid: str) -> FilePath:
@@ -341,7 +341,7 @@ def _job_folder(request: Request, jid: str) -> FilePath:
         )
     if status is not JobStatus.RUNNING or report["folder"] is None:
         raise RetryLaterError(
-            f"Job {jid} is {status.name}. Ask again when it is {JobStatus.RUNNING.name}."
+            f"Job {jid} is {status.name}. Try again when it is {JobStatus.RUNNING.name}."
         )
     return FilePath(report["folder"])
 
@@ -355,7 +355,9 @@ def state_location(
 ) -> Json:
     """Say where a queryable state is, for clients that ask the slots themselves. `lost` names the partitions
     that the client cannot reach."""
-    return describe(_job_folder(request, jid), name, [int(own) for own in lost.split(",") if own])
+    return describe(
+        _job_folder(request, jid), name, [int(number) for number in lost.split(",") if number]
+    )
 
 
 @router.get("/jobs/{jid}/state/{name}/{key}")

@@ -55,12 +55,12 @@ def job_overview(report: Report, now_ms: int) -> Json:
     }
 
 
-def duration_ms(own: Json, now_ms: int) -> int:
+def duration_ms(timed: Json, now_ms: int) -> int:
     """Return how long a job, vertex or subtask has run, or ran if it has ended; -1 if it has not started."""
-    if own["start-time"] <= 0:
+    if timed["start-time"] <= 0:
         return -1
-    end_ms = own["end-time"] if own["end-time"] >= 0 else now_ms
-    return int(max(0, end_ms - own["start-time"]))
+    end_ms = timed["end-time"] if timed["end-time"] >= 0 else now_ms
+    return int(max(0, end_ms - timed["start-time"]))
 
 
 def job_details(report: Report, now_ms: int) -> Json:
@@ -119,14 +119,14 @@ def _vertex_in_job(vertex: Json, report: Report, now_ms: int) -> Json:
     }
 
 
-def _io_metrics(own: Json) -> Json:
+def _io_metrics(counts: Json) -> Json:
     result: Json = {}
     for name in ("read-bytes", "write-bytes", "read-records", "write-records"):
-        result[name] = own.get(name, 0)
+        result[name] = counts.get(name, 0)
         result[f"{name}-complete"] = True
     for name in ("backpressured", "idle"):
-        result[f"accumulated-{name}-time"] = own.get(f"accumulated-{name}-time", 0)
-    result["accumulated-busy-time"] = float(own.get("accumulated-busy-time", 0))
+        result[f"accumulated-{name}-time"] = counts.get(f"accumulated-{name}-time", 0)
+    result["accumulated-busy-time"] = float(counts.get("accumulated-busy-time", 0))
     return result
 
 
@@ -146,11 +146,11 @@ def plan(report: Report) -> Json:
             node["inputs"] = [
                 {
                     "num": number,
-                    "id": own["id"],
-                    "ship_strategy": own["ship-strategy"],
+                    "id": task_input["id"],
+                    "ship_strategy": task_input["ship-strategy"],
                     "exchange": "pipelined_bounded",
                 }
-                for number, own in enumerate(vertex["inputs"])
+                for number, task_input in enumerate(vertex["inputs"])
             ]
         nodes.append(node)
     return {
@@ -182,16 +182,16 @@ def exceptions(report: Report, most: int) -> Json:
     newest_first = list(reversed(report["exceptions"]))
     entries = [
         {
-            "exceptionName": own["exceptionName"],
-            "stacktrace": own["stacktrace"],
-            "timestamp": own["timestamp"],
-            "taskName": own.get("taskName"),
+            "exceptionName": exception["exceptionName"],
+            "stacktrace": exception["stacktrace"],
+            "timestamp": exception["timestamp"],
+            "taskName": exception.get("taskName"),
             "endpoint": None,
             "taskManagerId": None,
             "failureLabels": {},
             "concurrentExceptions": [],
         }
-        for own in newest_first[:most]
+        for exception in newest_first[:most]
     ]
     newest = newest_first[0] if newest_first else None
     return {
@@ -214,25 +214,25 @@ def vertex_details(vertex: Json, report: Report, now_ms: int) -> Json:
         "parallelism": vertex["parallelism"],
         "maxParallelism": vertex["maxParallelism"],
         "now": now_ms,
-        "subtasks": [_subtask(own, vertex, report, now_ms) for own in vertex["subtasks"]],
+        "subtasks": [_subtask(subtask, vertex, report, now_ms) for subtask in vertex["subtasks"]],
     }
 
 
-def _subtask(own: Json, vertex: Json, report: Report, now_ms: int) -> Json:
+def _subtask(subtask: Json, vertex: Json, report: Report, now_ms: int) -> Json:
     state = task_state(vertex, report)
     return {
-        "subtask": own["subtask"],
+        "subtask": subtask["subtask"],
         "status": state,
-        "attempt": own["attempt"],
-        "endpoint": own["host"],
-        "start-time": own["start-time"],
-        "end-time": own["end-time"],
-        "duration": duration_ms(own, now_ms),
-        "metrics": _io_metrics(own),
-        "taskmanager-id": own["host"],
-        "status-duration": dict.fromkeys(_TASK_STATES, -1) | {state: duration_ms(own, now_ms)},
+        "attempt": subtask["attempt"],
+        "endpoint": subtask["host"],
+        "start-time": subtask["start-time"],
+        "end-time": subtask["end-time"],
+        "duration": duration_ms(subtask, now_ms),
+        "metrics": _io_metrics(subtask),
+        "taskmanager-id": subtask["host"],
+        "status-duration": dict.fromkeys(_TASK_STATES, -1) | {state: duration_ms(subtask, now_ms)},
         "other-concurrent-attempts": None,
-        "start_time": own["start-time"],
+        "start_time": subtask["start-time"],
     }
 
 
@@ -245,12 +245,12 @@ def subtask_times(vertex: Json, report: Report, now_ms: int) -> Json:
         "now": now_ms,
         "subtasks": [
             {
-                "subtask": own["subtask"],
-                "endpoint": own["host"],
-                "duration": duration_ms(own, now_ms),
-                "timestamps": dict.fromkeys(_TASK_STATES, 0) | {state: own["start-time"]},
+                "subtask": subtask["subtask"],
+                "endpoint": subtask["host"],
+                "duration": duration_ms(subtask, now_ms),
+                "timestamps": dict.fromkeys(_TASK_STATES, 0) | {state: subtask["start-time"]},
             }
-            for own in vertex["subtasks"]
+            for subtask in vertex["subtasks"]
         ],
     }
 
@@ -266,15 +266,15 @@ def back_pressure(vertex: Json, now_ms: int) -> Json:
         "end-timestamp": now_ms,
         "subtasks": [
             {
-                "subtask": own["subtask"],
-                "attempt-number": own["attempt"],
-                "backpressureLevel": _pressure(own["backpressure-ratio"] or 0.0),
-                "backpressure-level": _pressure(own["backpressure-ratio"] or 0.0),
-                "ratio": own["backpressure-ratio"] or 0.0,
-                "busyRatio": own["busy-ratio"] or 0.0,
-                "idleRatio": own["idle-ratio"] or 0.0,
+                "subtask": subtask["subtask"],
+                "attempt-number": subtask["attempt"],
+                "backpressureLevel": _pressure(subtask["backpressure-ratio"] or 0.0),
+                "backpressure-level": _pressure(subtask["backpressure-ratio"] or 0.0),
+                "ratio": subtask["backpressure-ratio"] or 0.0,
+                "busyRatio": subtask["busy-ratio"] or 0.0,
+                "idleRatio": subtask["idle-ratio"] or 0.0,
             }
-            for own in vertex["subtasks"]
+            for subtask in vertex["subtasks"]
         ],
     }
 
@@ -291,8 +291,8 @@ def watermarks(vertex: Json) -> list[Json]:
     if vertex["watermark"] is None:
         return []
     return [
-        {"id": f"{own['subtask']}.currentInputWatermark", "value": str(vertex["watermark"])}
-        for own in vertex["subtasks"]
+        {"id": f"{subtask['subtask']}.currentInputWatermark", "value": str(vertex["watermark"])}
+        for subtask in vertex["subtasks"]
     ]
 
 
@@ -300,9 +300,9 @@ def vertex_metrics(vertex: Json) -> dict[str, float]:
     """Return the metrics of a vertex and of its subtasks by Flink's names; those of subtasks begin with the
     number of the subtask."""
     result: dict[str, float] = {}
-    for own in vertex["subtasks"]:
-        for name, value in _task_metrics(own, vertex).items():
-            result[f"{own['subtask']}.{name}"] = value
+    for subtask in vertex["subtasks"]:
+        for name, value in _task_metrics(subtask, vertex).items():
+            result[f"{subtask['subtask']}.{name}"] = value
     result |= {
         "numRecordsInPerSecond": vertex["records-in-per-second"],
         "numRecordsOutPerSecond": vertex["records-out-per-second"],
@@ -314,21 +314,21 @@ def vertex_metrics(vertex: Json) -> dict[str, float]:
     return result
 
 
-def _task_metrics(own: Json, vertex: Json) -> dict[str, float]:
+def _task_metrics(subtask: Json, vertex: Json) -> dict[str, float]:
     metrics: dict[str, float] = {
-        "numRecordsIn": own["read-records"],
-        "numRecordsOut": own["write-records"],
-        "numBytesIn": own["read-bytes"],
-        "numBytesOut": own["write-bytes"],
-        "accumulateBusyTimeMs": own["accumulated-busy-time"],
+        "numRecordsIn": subtask["read-records"],
+        "numRecordsOut": subtask["write-records"],
+        "numBytesIn": subtask["read-bytes"],
+        "numBytesOut": subtask["write-bytes"],
+        "accumulateBusyTimeMs": subtask["accumulated-busy-time"],
     }
     for name, ratio in (
         ("busyTimeMsPerSecond", "busy-ratio"),
         ("idleTimeMsPerSecond", "idle-ratio"),
         ("backPressuredTimeMsPerSecond", "backpressure-ratio"),
     ):
-        if own[ratio] is not None:
-            metrics[name] = round(1000 * own[ratio])
+        if subtask[ratio] is not None:
+            metrics[name] = round(1000 * subtask[ratio])
     if vertex["watermark"] is not None:
         metrics["currentInputWatermark"] = vertex["watermark"]
     return metrics
@@ -376,9 +376,9 @@ def subtask_metrics(vertex: Json, chosen: set[int] | None) -> dict[str, list[flo
     """Return the metrics of a vertex's subtasks by name: one value for each subtask, or for each chosen
     one."""
     values: dict[str, list[float]] = {}
-    for own in vertex["subtasks"]:
-        if chosen is None or own["subtask"] in chosen:
-            for name, value in _task_metrics(own, vertex).items():
+    for subtask in vertex["subtasks"]:
+        if chosen is None or subtask["subtask"] in chosen:
+            for name, value in _task_metrics(subtask, vertex).items():
                 values.setdefault(name, []).append(float(value))
     return values
 
@@ -394,7 +394,7 @@ def aggregated(
         "min": min,
         "max": max,
         "sum": sum,
-        "avg": lambda own: sum(own) / len(own),
+        "avg": lambda numbers: sum(numbers) / len(numbers),
     }
     chosen = [mode for mode in modes or how if mode in how]
     return [
@@ -436,26 +436,26 @@ def task_managers(reports: list[Report]) -> list[Json]:
         status = JobStatus.of(report)
         if status.is_terminal_state() or status is JobStatus.RESTARTING:
             continue
-        for own in report["executors"]:
-            used = own["slots"]
+        for executor in report["executors"]:
+            used = executor["slots"]
             found.append(
                 {
-                    "id": f"{report['jid'][:8]}-{own['id']}",
-                    "path": f"{own['host']}:{own['port']}",
-                    "dataPort": own["port"],
+                    "id": f"{report['jid'][:8]}-{executor['id']}",
+                    "path": f"{executor['host']}:{executor['port']}",
+                    "dataPort": executor["port"],
                     "jmxPort": -1,
                     "timeSinceLastHeartbeat": report["heartbeat"],
                     "slotsNumber": used,
-                    "freeSlots": max(0, own["slots"] - report["parallelism"]),
-                    "totalResource": _resource(own["cores"], own["memory-bytes"]),
+                    "freeSlots": max(0, executor["slots"] - report["parallelism"]),
+                    "totalResource": _resource(executor["cores"], executor["memory-bytes"]),
                     "freeResource": _resource(0, 0),
                     "hardware": {
-                        "cpuCores": own["cores"],
-                        "physicalMemory": own["memory-bytes"],
-                        "freeMemory": own["memory-bytes"],
+                        "cpuCores": executor["cores"],
+                        "physicalMemory": executor["memory-bytes"],
+                        "freeMemory": executor["memory-bytes"],
                         "managedMemory": 0,
                     },
-                    "memoryConfiguration": {"totalProcessMemory": own["memory-bytes"]},
+                    "memoryConfiguration": {"totalProcessMemory": executor["memory-bytes"]},
                     "blocked": False,
                     "job": report["jid"],
                 }

@@ -98,7 +98,7 @@ def build_report(
             _vertex(vertex, view.vertices[vertex.number], life, times, host)
             for vertex in record.vertices
         ],
-        "checkpoints": {"counts": counts, "history": [own.to_dict() for own in history]},
+        "checkpoints": {"counts": counts, "history": [record.to_dict() for record in history]},
         "savepoints": record.savepoints(),
         "exceptions": _exceptions(life),
         "metrics": flat_metrics(metrics) | _job_metrics(life, counts, history, now_ms),
@@ -149,12 +149,12 @@ def _vertex(
                 "subtask": number,
                 "status": status,
                 "attempt": life.attempt,
-                "host": own.machine or host,
+                "host": subtask.machine or host,
                 "start-time": began_ms,
                 "end-time": ended_ms,
-                **_subtask(own),
+                **_subtask(subtask),
             }
-            for number, own in enumerate(view.subtasks)
+            for number, subtask in enumerate(view.subtasks)
         ],
         "state-bytes": view.state_bytes,
         "state-growth-per-second": round(view.state_growth_per_s, 2),
@@ -166,17 +166,17 @@ def _vertex(
 
 def _total(subtasks: list[SubtaskView]) -> Counts:
     total = Counts()
-    for own in subtasks:
-        total.records_in += own.counts.records_in
-        total.records_out += own.counts.records_out
-        total.bytes_in += own.counts.bytes_in
-        total.bytes_out += own.counts.bytes_out
+    for subtask in subtasks:
+        total.records_in += subtask.counts.records_in
+        total.records_out += subtask.counts.records_out
+        total.bytes_in += subtask.counts.bytes_in
+        total.bytes_out += subtask.counts.bytes_out
     return total
 
 
-def _subtask(own: SubtaskView) -> dict[str, object]:
-    busy_ms = round(own.counts.busy_ns / 1e6)
-    return {**_counts(own.counts), "accumulated-busy-time": busy_ms, **_ratios(own.ratios)}
+def _subtask(subtask: SubtaskView) -> dict[str, object]:
+    busy_ms = round(subtask.counts.busy_ns / 1e6)
+    return {**_counts(subtask.counts), "accumulated-busy-time": busy_ms, **_ratios(subtask.ratios)}
 
 
 def _counts(counts: Counts) -> dict[str, int]:

@@ -217,11 +217,11 @@ class JobStatistics:
             is_full = batch.most_read >= _ALMOST_FULL * self._credits > 0
             if is_full and not self._is_all_known:  # then there is probably more
                 batch.waiting = self._beyond_credits = True
-            for number, own in self._of.items():
-                own.watermark = watermarks.get(number)
-                own.state_bytes.append((now_ms, state_bytes.get(number, 0)))
-                while own.state_bytes[0][0] < now_ms - _GROWTH_WINDOW_MS:
-                    own.state_bytes.popleft()
+            for number, figures in self._of.items():
+                figures.watermark = watermarks.get(number)
+                figures.state_bytes.append((now_ms, state_bytes.get(number, 0)))
+                while figures.state_bytes[0][0] < now_ms - _GROWTH_WINDOW_MS:
+                    figures.state_bytes.popleft()
             self._batches.append(batch)
             while len(self._batches) > 1 and self._batches[0].ended_ms < now_ms - _WINDOW_MS:
                 self._batches.popleft()
@@ -230,12 +230,12 @@ class JobStatistics:
 
     def _take(self, work: WorkCounts, batch: _Batch) -> None:
         number = self._owner[work.task]
-        own = self._of[number]
-        place = min(work.subtask, len(own.counts) - 1)
-        own.counts[place].add(work)
-        own.machines[place] = work.machine or own.machines[place]
-        busy_ns = batch.busy_ns.setdefault(number, [0] * len(own.counts))
-        busy_ns[place] += work.busy_ns
+        figures = self._of[number]
+        index = min(work.subtask, len(figures.counts) - 1)
+        figures.counts[index].add(work)
+        figures.machines[index] = work.machine or figures.machines[index]
+        busy_ns = batch.busy_ns.setdefault(number, [0] * len(figures.counts))
+        busy_ns[index] += work.busy_ns
         records_in, records_out = batch.records.get(number, (0, 0))
         batch.records[number] = (records_in + work.records_in, records_out + work.records_out)
         batch.memory_share = max(batch.memory_share, work.memory_share)
@@ -251,10 +251,10 @@ class JobStatistics:
                 groups.setdefault(work.task, []).append(work.keyed)
                 keys.setdefault(work.task, []).extend(work.hottest)
         for number, counts in groups.items():
-            own = self._of[number]
-            assert own.key_groups is not None
-            own.key_groups.add(counts, now_ms)
-            own.keys.add(keys[number], now_ms)
+            figures = self._of[number]
+            assert figures.key_groups is not None
+            figures.key_groups.add(counts, now_ms)
+            figures.keys.add(keys[number], now_ms)
 
     def batch_is_committed(self) -> DoneBatch | None:
         """Note that the newest complete batch is committed. Return what is to be learnt from it; None if it
@@ -283,12 +283,12 @@ class JobStatistics:
         """Add the stretch of the newest batch, which is over, to the totals."""
         if self._batches:
             batch = self._batches[-1]
-            for number, own in self._of.items():
+            for number, figures in self._of.items():
                 rest_ms = self._rest_ms(batch, number, now_ms - batch.began_ms)
                 if batch.waiting:
-                    own.backpressured_ms += rest_ms
+                    figures.backpressured_ms += rest_ms
                 else:
-                    own.idle_ms += rest_ms
+                    figures.idle_ms += rest_ms
 
     def _rest_ms(self, batch: _Batch, number: int, stretch_ms: float) -> float:
         """Return for how long the subtasks of a vertex had nothing to do, all together."""
@@ -303,23 +303,25 @@ class JobStatistics:
         with self._lock:
             return {
                 number: (
-                    [tuple(vars(counts).values()) for counts in own.counts],
-                    own.idle_ms,
-                    own.backpressured_ms,
+                    [tuple(vars(counts).values()) for counts in figures.counts],
+                    figures.idle_ms,
+                    figures.backpressured_ms,
                 )
-                for number, own in self._of.items()
+                for number, figures in self._of.items()
             }
 
     def restore(self, totals: Totals) -> None:
         """Set the totals back to earlier ones. What they do not contain begins at 0."""
         with self._lock:
-            for number, own in self._of.items():
+            for number, figures in self._of.items():
                 numbers_of_subtasks, idle_ms, backpressured_ms = totals.get(number, ([], 0.0, 0.0))
                 counts = [Counts(*numbers) for numbers in numbers_of_subtasks]
-                missing = len(own.counts) - len(counts)
-                own.counts = (counts + [Counts() for _ in range(missing)])[: len(own.counts)]
-                own.idle_ms = idle_ms
-                own.backpressured_ms = backpressured_ms
+                missing = len(figures.counts) - len(counts)
+                figures.counts = (counts + [Counts() for _ in range(missing)])[
+                    : len(figures.counts)
+                ]
+                figures.idle_ms = idle_ms
+                figures.backpressured_ms = backpressured_ms
 
     # --- asked by anybody ------------------------------------------------------------------------
 
@@ -343,8 +345,8 @@ class JobStatistics:
             )
 
     def _view(self, number: int, window: _Window, now_ms: float) -> VertexView:
-        own = self._of[number]
-        idle_ms, backpressured_ms = own.idle_ms, own.backpressured_ms
+        figures = self._of[number]
+        idle_ms, backpressured_ms = figures.idle_ms, figures.backpressured_ms
         if self._batches and self._running is None:  # the newest stretch is not settled yet
             newest = self._batches[-1]
             rest_ms = self._rest_ms(newest, number, now_ms - newest.began_ms)
@@ -352,27 +354,27 @@ class JobStatistics:
                 backpressured_ms += rest_ms
             else:
                 idle_ms += rest_ms
-        first_ms, first_bytes = own.state_bytes[0] if own.state_bytes else (now_ms, 0)
-        last_ms, last_bytes = own.state_bytes[-1] if own.state_bytes else (now_ms, 0)
+        first_ms, first_bytes = figures.state_bytes[0] if figures.state_bytes else (now_ms, 0)
+        last_ms, last_bytes = figures.state_bytes[-1] if figures.state_bytes else (now_ms, 0)
         records = [batch.records.get(number, (0, 0)) for batch in window.batches]
         return VertexView(
             [
-                SubtaskView(Counts(*vars(counts).values()), window.ratios(number, [place]), machine)
-                for place, (counts, machine) in enumerate(
-                    zip(own.counts, own.machines, strict=True)
+                SubtaskView(Counts(*vars(counts).values()), window.ratios(number, [index]), machine)
+                for index, (counts, machine) in enumerate(
+                    zip(figures.counts, figures.machines, strict=True)
                 )
             ],
-            window.ratios(number, range(len(own.counts))),
+            window.ratios(number, range(len(figures.counts))),
             window.per_s(sum(count for count, _ in records)),
             window.per_s(sum(count for _, count in records)),
-            sum(counts.busy_ns for counts in own.counts) / 1e6,
+            sum(counts.busy_ns for counts in figures.counts) / 1e6,
             idle_ms,
             backpressured_ms,
-            own.watermark,
+            figures.watermark,
             last_bytes,
             (last_bytes - first_bytes) / (last_ms - first_ms) * 1000 if last_ms > first_ms else 0.0,
-            [] if own.key_groups is None else own.key_groups.counts(now_ms),
-            own.keys.hottest(_HOTTEST, now_ms),
+            [] if figures.key_groups is None else figures.key_groups.counts(now_ms),
+            figures.keys.hottest(_HOTTEST, now_ms),
         )
 
 
@@ -406,17 +408,17 @@ class _Window:
 
     def ratios(self, number: int, subtasks: Iterable[int]) -> Ratios | None:
         """Return the ratios of some subtasks of a vertex together; None before there is anything to tell."""
-        places = list(subtasks)
-        whole_ms = (self.end_ms - self.begin_ms) * len(places)
+        numbers = list(subtasks)
+        whole_ms = (self.end_ms - self.begin_ms) * len(numbers)
         if whole_ms <= 0:
             return None
         busy_ms = waiting_ms = 0.0
         for batch, stretch_ms in self._stretches():
-            by_place = batch.busy_ns.get(number)
-            own_ms = sum(by_place[place] for place in places) / 1e6 if by_place else 0.0
-            busy_ms += own_ms
+            by_subtask = batch.busy_ns.get(number)
+            worked_ms = sum(by_subtask[subtask] for subtask in numbers) / 1e6 if by_subtask else 0.0
+            busy_ms += worked_ms
             if batch.waiting:
-                waiting_ms += max(0.0, stretch_ms * len(places) - own_ms)
+                waiting_ms += max(0.0, stretch_ms * len(numbers) - worked_ms)
         busy = min(1.0, busy_ms / whole_ms)
         backpressured = min(1.0 - busy, waiting_ms / whole_ms)
         return Ratios(busy, 1.0 - busy - backpressured, backpressured)

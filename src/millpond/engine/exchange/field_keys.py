@@ -34,10 +34,10 @@ def key_groups_in(
     combined = hashes[0]
     if len(hashes) > 1:  # in the same way as `stable_hash` combines the items of a tuple
         combined = numpy.ones(len(columns), numpy.uint32)
-        for own in hashes:
-            if own is None:
+        for field_hashes in hashes:
+            if field_hashes is None:
                 return None
-            combined = combined * numpy.uint32(31) + own
+            combined = combined * numpy.uint32(31) + field_hashes
     return None if combined is None else key_groups_of_hashes(combined, max_parallelism)
 
 

@@ -90,9 +90,9 @@ class FlatMapOperator(Operator):
         value = None
         try:
             for position, value in enumerate(bundle.open_values()):
-                own = flat_map(value)
-                if own is not None:
-                    for result in own:
+                returned = flat_map(value)
+                if returned is not None:
+                    for result in returned:
                         # Frozen at once, because the function may change it before it yields the next.
                         results.append(freeze(result))
                         positions.append(position)

@@ -75,9 +75,9 @@ class WindowScope:
         handle = self._handles.get((prefix, descriptor.name))
         if handle is None:
             descriptor.refuse_queryable("State of a window or trigger")
-            own = copy.copy(descriptor)
-            own.name = f"{prefix}.{descriptor.name}"
-            handle = make_handle(own, self.current, self._clock, self._clock.backend_family)
+            renamed = copy.copy(descriptor)
+            renamed.name = f"{prefix}.{descriptor.name}"
+            handle = make_handle(renamed, self.current, self._clock, self._clock.backend_family)
             self._handles[prefix, descriptor.name] = handle
             self._asked.add(prefix)
             self.prefixes.add(prefix)

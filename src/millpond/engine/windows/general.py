@@ -257,7 +257,7 @@ class WindowOperator(RecordOperator):
         ) -> None:
             if self._is_late(cover):
                 raise ProgramError(
-                    f"Merging windows of key {key!r} gave {cover}, which is late already (C28). Merging must "
+                    f"Merging windows of key {key!r} gave {cover}, which is late already. Merging must "
                     "not move the end of a window back: check merge_windows of the assigner."
                 )
             context = self._trigger_context

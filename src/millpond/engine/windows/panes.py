@@ -284,8 +284,8 @@ class PaneWindowOperator(BatchedWindowOperator):
         if totals is not None and pane < totals.end:
             totals.remove(key)
             window = range(totals.end - self._size, totals.end, self._pane)
-            for own, content in self._panes_of(key, window):
-                totals.add(key, own, content)
+            for start, content in self._panes_of(key, window):
+                totals.add(key, start, content)
 
     def _rest(self) -> None:
         for pane, contents in self._open.items():

@@ -144,7 +144,8 @@ class SessionWindowOperator(BatchedWindowOperator):
             sessions = self._several[key] = [] if first is None else [first]
         self._close(key, sessions, clock)
         touched = sorted(
-            (own for own in sessions if own.start <= end and own.end >= start), key=_start
+            (session for session in sessions if session.start <= end and session.end >= start),
+            key=_start,
         )
         if not touched:
             if end - 1 > clock:

@@ -20,8 +20,8 @@ from millpond.state.tables import MISSING
 Merge = Callable[[Any, Any], Any]
 
 
-def _order(own: tuple[object, SlidingTotal]) -> tuple[int, str, str]:
-    return own[1].order
+def _order(entry: tuple[object, SlidingTotal]) -> tuple[int, str, str]:
+    return entry[1].order
 
 
 class SlidingTotals:

@@ -32,8 +32,8 @@ from millpond.state.change_log import MemoryLogStore
 
 def check_ends(plan: JobPlan) -> None:
     """Raise ProgramError if a source of the job never ends."""
-    for head in plan.source_tasks:
-        operator = plan.operators[head.root]
+    for task in plan.source_tasks:
+        operator = plan.operators[task.root]
         if operator.function.endless:
             raise ProgramError(
                 f"Source '{operator.name}' never ends, but the direct executor runs bounded jobs "
@@ -85,8 +85,8 @@ class DirectExecutors(ExecutorFactory):
         """Return None: everything is in memory."""
 
     def workers(self) -> list[dict[str, Any]]:
-        place: dict[str, object] = {"id": "driver", "host": socket.gethostname(), "port": 0}
-        return [{**place, "cores": 1, "memory-bytes": 0, "slots": 1}]
+        machine: dict[str, object] = {"id": "driver", "host": socket.gethostname(), "port": 0}
+        return [{**machine, "cores": 1, "memory-bytes": 0, "slots": 1}]
 
 
 class DirectExecutor(Executor):

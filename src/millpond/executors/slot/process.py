@@ -336,7 +336,7 @@ class Slot:
             unneeded_since_s = (unneeded_since_s or now_s) if unneeded else None
             if unneeded_since_s is not None and now_s - unneeded_since_s > _GRACE_S:
                 print(
-                    f"slot {self._partition}: ended, because a function went on after its job",
+                    f"slot {self._partition}: killed, because a function was still running after its job",
                     flush=True,
                 )
                 _remove_files(self._settings, self._partition, self.socket_inode)

@@ -14,8 +14,8 @@ _CONTAINER_LIMIT = "/sys/fs/cgroup/memory.max"
 
 @dataclass(frozen=True)
 class SlotSettings:
-    """The settings of all slots of one run. `generation` counts the runs of a job over restarts of the
-    driver; the higher one is right. `run_file`, in the job folder, says which run is going on."""
+    """The settings of all slots of one run. `generation` counts the runs of a job, also over restarts of its
+    driver; the highest one is right. `run_file`, in the job folder, says which run is going on."""
 
     job_id: str
     run_id: str

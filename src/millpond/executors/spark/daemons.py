@@ -19,8 +19,8 @@ _LOOPBACK = ("127.0.0.1", "localhost")
 
 def master_command(host: str, port: int, page_port: int) -> list[str]:
     """Return the command that runs a master in the foreground, with its page at `page_port`."""
-    place = ["--host", host, "--port", str(port), "--webui-port", str(page_port)]
-    return [_spark_class(), f"{_DEPLOY}.master.Master", *place]
+    addresses = ["--host", host, "--port", str(port), "--webui-port", str(page_port)]
+    return [_spark_class(), f"{_DEPLOY}.master.Master", *addresses]
 
 
 def worker_command(master: str, host: str, cores: int, memory: str, folder: Path) -> list[str]:
@@ -66,9 +66,9 @@ def write_settings(folder: Path, host: str) -> None:
     given = os.environ.get("SPARK_CONF_DIR")
     known = ""
     if given and Path(given).is_dir() and Path(given) != folder:
-        for own in Path(given).iterdir():
-            if own.is_file():
-                shutil.copy(own, folder / own.name)
+        for path in Path(given).iterdir():
+            if path.is_file():
+                shutil.copy(path, folder / path.name)
         defaults = Path(given) / "spark-defaults.conf"
         known = defaults.read_text() if defaults.exists() else ""
     settings = {

@@ -108,8 +108,8 @@ class DriverProcess:
 
     def _name(self) -> str:
         process = self._process
-        own = "" if process is None else f", process {process.pid}"
-        return f"Spark's driver process (the JVM{own}) "
+        process_text = "" if process is None else f", process {process.pid}"
+        return f"Spark's driver process (the JVM{process_text}) "
 
 
 def say_nothing_when_it_dies(context: SparkContext) -> None:

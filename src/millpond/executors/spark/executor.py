@@ -281,7 +281,7 @@ class SparkExecutor(Executor):
         begun."""
         lost = SparkDriverError(
             f"{death}. A job with a restart strategy (restart-strategy.type) goes on from its newest "
-            "checkpoint in a new one. If it was short of memory, raise spark.driver.memory."
+            "checkpoint in a new JVM. If the JVM ran out of memory, raise spark.driver.memory."
         )
         # Any other failure is only a consequence of the process's death.
         if not isinstance(self._failure, (MillpondError, _Ended)):

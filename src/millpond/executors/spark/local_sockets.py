@@ -25,7 +25,7 @@ def socket_settings() -> dict[str, str]:
     check who they are. Creates the folder, so it is for Spark on this machine. Returns nothing if no path is
     short enough."""
     bases = (base_folder(), f"/tmp/millpond-{os.getuid()}")
-    base = next((own for own in bases if len(own) <= _LONGEST_BASE), None)
+    base = next((base for base in bases if len(base) <= _LONGEST_BASE), None)
     if base is None:
         return {}
     folder = os.path.join(base, "spark")

@@ -119,13 +119,13 @@ def _forget_dead(driver: DriverProcess, death: str) -> None:
     global _lost
     if not driver.was_started_here:
         raise SparkDriverError(
-            f"{death}. It was started by spark-submit, which has to start the program again; the job then "
+            f"{death}. spark-submit started it: run spark-submit again, and the job then "
             "goes on from its newest checkpoint.",
             can_be_replaced=False,
         )
     if driver.context is not None and (_started is None or driver.context is not _started.context):
         raise SparkDriverError(
-            f"{death}. The program has made this Spark session itself, so it has to be started again; the "
+            f"{death}. The program has made this Spark session itself: start the program again, and the "
             "job then goes on from its newest checkpoint.",
             can_be_replaced=False,
         )
@@ -152,15 +152,15 @@ def _start_or_clean_up(origin: _Origin) -> SparkSession:
 
 def job_session(session: SparkSession, parallelism: int, kept_batches: int) -> SparkSession:
     """Return a new session for one job. Its settings affect neither the user's session nor other jobs."""
-    own = session.newSession()
+    derived = session.newSession()
     for key, value in _SETTINGS.items():
         if key.startswith("spark.sql."):
-            own.conf.set(key, value)
+            derived.conf.set(key, value)
     # Keep more than the job folder does, so that every batch that is there can be used.
-    own.conf.set("spark.sql.streaming.minBatchesToRetain", str(2 * kept_batches))
+    derived.conf.set("spark.sql.streaming.minBatchesToRetain", str(2 * kept_batches))
     # The first batch of a query fixes the number of state partitions.
-    own.conf.set("spark.sql.shuffle.partitions", str(parallelism))
-    return own
+    derived.conf.set("spark.sql.shuffle.partitions", str(parallelism))
+    return derived
 
 
 def stop_session() -> None:

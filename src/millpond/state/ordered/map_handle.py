@@ -22,10 +22,10 @@ class StoredMapStateHandle(MapStateHandle):
         """Return the value of an entry, or None. It is a copy if it is mutable."""
         owner = self._current.key
         if owner is not self._owner:
-            self._owner, self._own = owner, self._table.entries(owner)
-        value = self._own.known.get(key, UNKNOWN)
+            self._owner, self._current_entries = owner, self._table.entries(owner)
+        value = self._current_entries.known.get(key, UNKNOWN)
         if value is UNKNOWN:
-            value = self._own.read(key)
+            value = self._current_entries.read(key)
         if value is MISSING:
             return None
         return loads(value.data) if type(value) is Frozen else value
@@ -40,8 +40,8 @@ class StoredMapStateHandle(MapStateHandle):
                 raise self._refused(mismatch) from None
         owner = self._current.key
         if owner is not self._owner:
-            self._owner, self._own = owner, self._table.entries(owner)
-        entries = self._own
+            self._owner, self._current_entries = owner, self._table.entries(owner)
+        entries = self._current_entries
         entries.known[key] = value
         entries.changed[key] = None
 
@@ -49,5 +49,5 @@ class StoredMapStateHandle(MapStateHandle):
         """Remove an entry, if it is there."""
         owner = self._current.key
         if owner is not self._owner:
-            self._owner, self._own = owner, self._table.entries(owner)
-        self._own.remove(key)
+            self._owner, self._current_entries = owner, self._table.entries(owner)
+        self._current_entries.remove(key)

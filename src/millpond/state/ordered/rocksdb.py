@@ -73,7 +73,7 @@ class RocksDBStore(OrderedStore):
         except Exception as problem:  # rocksdict raises nothing more specific
             raise JobExecutionError(
                 f"RocksDB cannot write to {self._db.path()}: {problem}. If the disk is full, "
-                f"{options.STATE_LOCAL_DIR.key} names a folder on another one."
+                f"set {options.STATE_LOCAL_DIR.key} to a folder on another disk."
             ) from problem
 
     def delete_range(self, start: bytes, end: bytes) -> None:

@@ -222,9 +222,7 @@ def make_source(parsed: argparse.Namespace) -> Source:
     place: str = parsed.input
     if not place.startswith("kafka://"):
         if parsed.history is not None:
-            raise ProgramError(
-                "--history needs a topic as --input, before which its files are read."
-            )
+            raise ProgramError("--history is read before a topic, so --input must be a topic.")
         return _lines("--input", place, parsed, goes_on=True)
     topic = _kafka_source("--input", place, parsed.begin)
     if parsed.history is None:
@@ -237,7 +235,7 @@ def _lines(option: str, place: str, parsed: argparse.Namespace, goes_on: bool) -
     if not Path(place).exists():
         raise ProgramError(f"{option} {place}: there is no such folder or file.")
     lines = FileSource.for_record_stream_format(StreamFormat.binary_line_format(), place)
-    ours = [own for own in (parsed.checkpoint, dead_letters_of(parsed), parsed.rules) if own]
+    ours = [path for path in (parsed.checkpoint, dead_letters_of(parsed), parsed.rules) if path]
     lines = lines.exclude(*ours)
     return (lines.monitor_continuously(Duration.of_millis(1000)) if goes_on else lines).build()
 

@@ -40,7 +40,7 @@ def _add_input_options(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--input",
         required=True,
-        metavar="PLACE",
+        metavar="SOURCE",
         help="folder or file of JSON lines, or kafka://HOST:PORT/TOPIC",
     )
     run.add_argument(
@@ -60,12 +60,12 @@ def _add_input_options(run: argparse.ArgumentParser) -> None:
         "--out-of-orderness",
         default="0s",
         metavar="TIME",
-        help="how late records may come without being counted later than they happened (default: 0s)",
+        help="how long to wait for late records; later ones count only from their arrival (default: 0s)",
     )
     run.add_argument(
         "--until-end",
         action="store_true",
-        help="process the input that is there, leave Redis as of the newest record, and stop",
+        help="process the input that exists, bring Redis up to the newest record, and stop",
     )
 
 
@@ -75,7 +75,7 @@ def _add_rules_options(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument(
         "--rules-topic",
-        metavar="PLACE",
+        metavar="TOPIC",
         help="kafka://HOST:PORT/TOPIC with messages that change the rules",
     )
     run.add_argument(
@@ -96,7 +96,7 @@ def _add_redis_options(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--redis-ttl",
         metavar="TIME",
-        help="let Redis forget users about whom it has been told nothing for this long, which must be longer "
+        help="let Redis forget users whose caps have not changed for this long, which must be longer "
         "than any rule caps; a safety net for a job that is never started again (default: never)",
     )
 
@@ -107,7 +107,7 @@ def _add_job_options(run: argparse.ArgumentParser) -> None:
         "--state-ttl",
         metavar="TIME",
         help="let state forget entries that have not been written for this long in event time, at least "
-        "twice as long as any view matters; a safety net, as state is removed in time anyway, that costs "
+        "twice as long as any view matters; only a safety net, since old state is removed anyway; costs "
         "about a fifth of the speed (default: never)",
     )
     run.add_argument(

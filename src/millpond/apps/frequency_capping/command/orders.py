@@ -99,14 +99,14 @@ def _print_answer(user: str, answer: dict[str, Any]) -> None:
             state = f"CAPPED since {time_text(pair['capped_since'])}, {until}"
         count = f"{len(pair['views'])} of {pair['limit']} views"
         if pair["rule_gone_until"] is not None:
-            state = f"the rule is gone, but counts until {time_text(pair['rule_gone_until'])}"
+            state = f"the rule was removed, but keeps counting until {time_text(pair['rule_gone_until'])}"
         print(f"  {pair['member']} by rule '{pair['rule']}': {count}, {state}")
         for view in pair["views"]:
             print(f"    {time_text(view)}")
     if answer["not_counted_yet"]:
         print(f"  {answer['not_counted_yet']} views wait for event time to reach them.")
     if answer["rules_change_at"] is not None:
-        print(f"  Other rules will be in force from {time_text(answer['rules_change_at'])} on.")
+        print(f"  The rules will change at {time_text(answer['rules_change_at'])}.")
 
 
 def _order(
@@ -120,10 +120,10 @@ def _order(
     not run, start it for this order, without reading any input."""
     checkpoint = Path(arguments.checkpoint)
     control = ControlFolder(checkpoint / CONTROL)
-    own = control.give(kind, **content)
+    order_id = control.give(kind, **content)
     client = None
     give_up_s = time.monotonic() + parsed.timeout
-    while (answers := control.answers_to(own)) is None:
+    while (answers := control.answers_to(order_id)) is None:
         if client is None and not is_locked(checkpoint, JOB_NAME):
             print("The job is not running; starting it for this order ...", file=sys.stderr)
             source = OnlyOrders(make_source(arguments))
@@ -136,7 +136,7 @@ def _order(
         if time.monotonic() > give_up_s:
             raise JobExecutionError(
                 f"The job has not carried out the order within {parsed.timeout:g} s; it will do so when it "
-                "gets to it."
+                "can. Use --timeout to wait longer."
             )
         time.sleep(0.05)
     if client is not None:

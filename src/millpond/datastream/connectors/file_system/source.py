@@ -298,7 +298,7 @@ def _whole_lines(path: str, start: int, end: int, size: int) -> Iterator[bytes]:
             if len(block) < end - start and not (size and block.endswith(b"\n")):
                 block += file.readline()
             if not block:
-                raise OSError(f"{path} ends at byte {start}; it had {end} when it was planned")
+                raise OSError(f"{path} shrank from {end} to {start} bytes while it was being read")
             start += len(block)
             yield block
 

@@ -154,8 +154,10 @@ class KafkaMetadata:
     ) -> dict[KafkaTopicPartition, int]:
         if not partitions:
             return {}
-        place = client_module().TopicPartition
-        asked = {place(partition.topic, partition.partition): spec for partition in partitions}
+        topic_partition = client_module().TopicPartition
+        asked = {
+            topic_partition(partition.topic, partition.partition): spec for partition in partitions
+        }
         try:
             answers = self._admin.list_offsets(
                 asked,
@@ -173,13 +175,13 @@ class KafkaMetadata:
             ) from None
 
     def _committed(self, partitions: list[KafkaTopicPartition]) -> dict[KafkaTopicPartition, int]:
-        place = client_module().TopicPartition
+        topic_partition = client_module().TopicPartition
         consumer = make_client(
             "Consumer", self._servers, self._properties, **{"group.id": self._group}
         )
         try:
             found = consumer.committed(
-                [place(*partition) for partition in partitions], timeout=_TIMEOUT_S
+                [topic_partition(*partition) for partition in partitions], timeout=_TIMEOUT_S
             )
         finally:
             consumer.close()

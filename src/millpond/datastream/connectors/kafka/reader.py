@@ -19,10 +19,10 @@ def reader_of(
     servers: str, properties: dict[str, str], topic: str, partition: int
 ) -> PartitionReader:
     """Return the reader of a partition; a process has one for each."""
-    place = (servers, tuple(sorted(properties.items())), topic, partition)
-    if place not in _readers:
-        _readers[place] = PartitionReader(servers, properties, topic, partition)
-    return _readers[place]
+    settings_key = (servers, tuple(sorted(properties.items())), topic, partition)
+    if settings_key not in _readers:
+        _readers[settings_key] = PartitionReader(servers, properties, topic, partition)
+    return _readers[settings_key]
 
 
 class PartitionReader:
@@ -59,8 +59,8 @@ class PartitionReader:
         if start != self._next_offset:
             self._fetched.clear()
             self._end_offset = -1
-            place = client_module().TopicPartition(self._topic, self._partition, start)
-            self._consumer.assign([place])
+            position = client_module().TopicPartition(self._topic, self._partition, start)
+            self._consumer.assign([position])
         self._next_offset = -1  # until the whole range has been read
         while self._fetched or self._end_offset < end:
             messages = list(self._fetched) or self._fetch()
@@ -108,5 +108,5 @@ def _cut(messages: list[Any], notices: list[Any], end: int) -> tuple[list[Any], 
     if not notices and messages[-1].offset() < end:
         return messages, []
     records = [message for message in messages if message.error() is None] if notices else messages
-    place = bisect.bisect_left(records, end, key=lambda record: record.offset())
-    return records[:place], records[place:]
+    cut = bisect.bisect_left(records, end, key=lambda record: record.offset())
+    return records[:cut], records[cut:]

@@ -81,9 +81,9 @@ def _values(schema: DeserializationSchema, messages: list[Any]) -> Records:
         values = schema.deserialize_many(data)
     except Exception:
         values = _one_by_one(schema.deserialize, data, messages)
-    kept = [place for place, value in enumerate(values) if value is not None]
+    kept = [index for index, value in enumerate(values) if value is not None]
     if len(kept) < len(values):
-        return [values[place] for place in kept], [times[place] for place in kept]
+        return [values[index] for index in kept], [times[index] for index in kept]
     return values, times
 
 

@@ -174,11 +174,11 @@ class _SendingWriter(SinkWriter):
     def __init__(
         self, schema: KafkaRecordSerializationSchema, servers: str, properties: dict[str, str]
     ) -> None:
-        place = (servers, tuple(sorted(properties.items())))
-        if place not in _producers:
+        settings_key = (servers, tuple(sorted(properties.items())))
+        if settings_key not in _producers:
             settings = {"linger.ms": "20", "enable.idempotence": "true", **properties}
-            _producers[place] = make_client("Producer", servers, settings)
-        self._schema, self._servers, self._producer = schema, servers, _producers[place]
+            _producers[settings_key] = make_client("Producer", servers, settings)
+        self._schema, self._servers, self._producer = schema, servers, _producers[settings_key]
         self._problems: list[Any] = []
 
     def write(self, value: Any, context: SinkContext) -> None:
@@ -223,13 +223,13 @@ class _Transactions:
 
     def send(self, epoch: int, messages: list[Message]) -> None:
         failure = client_module().KafkaException
-        place = client_module().TopicPartition(messages[0][0], 0)
+        partition = client_module().TopicPartition(messages[0][0], 0)
         try:
             if not self._is_ready:
                 self._producer.init_transactions(_TIMEOUT_S)  # locks out any earlier producer
                 self._is_ready = True
             if self._epoch is None:
-                (known,) = self._consumer.committed([place], timeout=_TIMEOUT_S)
+                (known,) = self._consumer.committed([partition], timeout=_TIMEOUT_S)
                 if known.error is not None:
                     raise failure(known.error)
                 self._epoch = known.offset - 1 if known.offset >= 0 else -1
@@ -238,7 +238,7 @@ class _Transactions:
             self._producer.begin_transaction()
             for message in messages:
                 _produce(self._producer, message, lambda *_: None)  # errors show up in the commit
-            marker = client_module().TopicPartition(place.topic, 0, epoch + 1)
+            marker = client_module().TopicPartition(partition.topic, 0, epoch + 1)
             group = self._consumer.consumer_group_metadata()
             self._producer.send_offsets_to_transaction([marker], group, _TIMEOUT_S)
             self._producer.commit_transaction(_TIMEOUT_S)

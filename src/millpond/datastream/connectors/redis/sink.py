@@ -114,7 +114,7 @@ class _CommandWriter(SinkWriter):
             return self._commands
         last: dict[tuple[Any, ...], Command] = {}
         for command in self._commands:
-            place = command[1:3] if command[0] in ("SADD", "SREM", "HSET", "HDEL") else command[:2]
-            last.pop(place, None)
-            last[place] = command
+            target = command[1:3] if command[0] in ("SADD", "SREM", "HSET", "HDEL") else command[:2]
+            last.pop(target, None)
+            last[target] = command
         return list(last.values())
