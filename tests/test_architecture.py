@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,27 @@ def test_module_names_only_layers_below_its_own_in_strings(path: Path) -> None:
             assert HEIGHT[layer] <= HEIGHT[own], f"{relative(path)} names {node.value}"
 
 
+def imported_at_once(path: Path) -> set[str]:
+    """Modules of Millpond that must be imported before this one: not those that a function imports when
+    it is called, nor those for type checkers only."""
+    needed: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            needed.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                needed.add(name if name in MODULE_NAMES else node.module)
+    return needed & MODULE_NAMES
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Also within a package. The sorter raises CycleError, which names the modules."""
+    graph = {module_name(path): imported_at_once(path) for path in MODULES}
+    assert sum(map(len, graph.values())) > len(graph)
+    tuple(TopologicalSorter(graph).static_order())
+
+
 def test_order_in_the_docs_is_the_one_enforced_here() -> None:
     shown = [[name for name in names if not name.startswith("_")] for names in LAYERS]
     order = " < ".join(", ".join(names) for names in shown if names)
@@ -208,3 +230,11 @@ def test_every_package_has_an_init_file() -> None:
         if parent.is_relative_to(SOURCE) and not (parent / "__init__.py").exists()
     }
     assert not lacking
+
+
+def test_unit_tests_are_where_the_code_is() -> None:
+    """tests/unit has the packages of the source, and no tests beside them."""
+    unit = ROOT / "tests" / "unit"
+    assert not list(unit.glob("test_*.py"))
+    tests = {path.parent.relative_to(unit).as_posix() for path in unit.rglob("test_*.py")}
+    assert {name for name in tests if not (SOURCE / name).is_dir()} == {"tools"}
