@@ -207,57 +207,68 @@ def build_plan(
     batch_mode: bool = False,
     saved_maxima: dict[str, int] | None = None,
 ) -> JobPlan:
-    """The physical plan of a validated graph. `saved_maxima`: uid -> the max parallelism that a savepoint
-    has; it counts where the program sets none."""
+    """Return the physical plan of a validated graph. `saved_maxima`: uid -> the max parallelism that a
+    savepoint has; it counts where the program sets none."""
     uids = operator_uids(graph)
     plan = JobPlan(name, batch_mode, parallelism, {}, {}, {}, {}, settings, start)
     for node in graph.nodes.values():
-        own_parallelism = node.parallelism or parallelism
-        own_maximum = (
-            node.max_parallelism
-            or max_parallelism
-            or (saved_maxima or {}).get(uids[node.id])
-            or default_max_parallelism(own_parallelism)
-        )
+        uid, subtasks = uids[node.id], node.parallelism or parallelism
         if node.kind is OperatorKind.SINK:
-            assert node.sink_kind is not None
-            plan.sinks[node.id] = SinkPlan(
-                node.id,
-                node.name,
-                uids[node.id],
-                node.sink_kind,
-                node.function,
-                node.sink_identifier,
-                own_parallelism,
-            )
+            plan.sinks[node.id] = _sink_plan(node, uid, subtasks)
         else:
-            plan.operators[node.id] = OperatorPlan(
-                node.id,
-                node.kind,
-                node.name,
-                uids[node.id],
-                node.function,
-                node.output_type,
-                node.tag_types,
-                own_parallelism,
-                own_maximum,
+            saved = (saved_maxima or {}).get(uid)
+            default = max_parallelism or saved or default_max_parallelism(subtasks)
+            plan.operators[node.id] = _operator_plan(
+                node, uid, subtasks, node.max_parallelism or default
             )
     for node in graph.nodes.values():
         if needs_own_task(node, graph, parallelism):
-            operator = plan.operators[node.id]
-            plan.tasks[node.id] = TaskPlan(
-                id=node.id,
-                level=0,
-                root=node.id,
-                operators=_followers(node, graph, parallelism),
-                keyed=node.is_keyed,
-                parallelism=operator.parallelism,
-                max_parallelism=operator.max_parallelism,
+            plan.tasks[node.id] = _task_plan(
+                node, plan.operators[node.id], _followers(node, graph, parallelism)
             )
     _connect(graph, plan)
     _place_on_levels(plan)
     _find_origins(graph, plan)
     return plan
+
+
+def _sink_plan(node: Node, uid: str, parallelism: int) -> SinkPlan:
+    assert node.sink_kind is not None
+    return SinkPlan(
+        node.id,
+        node.name,
+        uid,
+        node.sink_kind,
+        node.function,
+        node.sink_identifier,
+        parallelism,
+    )
+
+
+def _operator_plan(node: Node, uid: str, parallelism: int, max_parallelism: int) -> OperatorPlan:
+    return OperatorPlan(
+        node.id,
+        node.kind,
+        node.name,
+        uid,
+        node.function,
+        node.output_type,
+        node.tag_types,
+        parallelism,
+        max_parallelism,
+    )
+
+
+def _task_plan(root: Node, operator: OperatorPlan, followers: list[int]) -> TaskPlan:
+    return TaskPlan(
+        id=root.id,
+        level=0,
+        root=root.id,
+        operators=followers,
+        keyed=root.is_keyed,
+        parallelism=operator.parallelism,
+        max_parallelism=operator.max_parallelism,
+    )
 
 
 def _followers(root: Node, graph: StreamGraph, parallelism: int) -> list[int]:
