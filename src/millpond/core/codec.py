@@ -77,22 +77,22 @@ def decode(kind: BlobKind, blob: bytes, where: str = "") -> Any:
 
     Raises CorruptDataError, which names `where`, if the blob is damaged, of another kind, or in a format that
     this release does not know."""
-    place = where or f"a {kind.name.lower()} blob"
+    subject = where or f"a {kind.name.lower()} blob"
     if len(blob) < _HEADER.size:
-        raise CorruptDataError(f"{place}: {len(blob)} bytes are too short to be a Millpond blob.")
+        raise CorruptDataError(f"{subject}: {len(blob)} bytes are too short to be a Millpond blob.")
     magic, version, found_kind, checksum = _HEADER.unpack_from(blob)
     if magic != MAGIC:
-        raise CorruptDataError(f"{place}: not a Millpond blob (it starts with {magic!r}).")
+        raise CorruptDataError(f"{subject}: not a Millpond blob (it starts with {magic!r}).")
     if found_kind != kind:
-        raise CorruptDataError(f"{place}: expected {kind.name}, found kind {found_kind}.")
+        raise CorruptDataError(f"{subject}: expected {kind.name}, found kind {found_kind}.")
     if version > VERSIONS[kind]:
         raise CorruptDataError(
-            f"{place}: written in format {version} by a newer release; this one reads format "
+            f"{subject}: written in format {version} by a newer release; this one reads format "
             f"{VERSIONS[kind]} and older. Use the release that wrote it, or a newer one."
         )
     payload = memoryview(blob)[_HEADER.size :]
     if zlib.crc32(payload) != checksum:
-        raise CorruptDataError(f"{place}: checksum does not match; the data is damaged.")
+        raise CorruptDataError(f"{subject}: checksum does not match; the data is damaged.")
     value = loads(payload)
     for older in range(version, VERSIONS[kind]):
         value = UPGRADES[kind, older](value)

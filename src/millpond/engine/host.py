@@ -255,11 +255,11 @@ class JobHost:
             self._commit_early(queryable=True)  # look-ups then have to wait for the batch
 
     def _commit_early(self, queryable: bool) -> None:
-        for place, kept in self._states.items():
+        for (task, number), kept in self._states.items():
             count = kept.state.waiting_count()
-            if count and self._views.is_read(place[0]) == queryable:
-                self._views.commit_early(*place, kept.state)
-                self._states[place] = kept._replace(previous=None)
+            if count and self._views.is_read(task) == queryable:
+                self._views.commit_early(task, number, kept.state)
+                self._states[task, number] = kept._replace(previous=None)
                 self._waiting -= count
 
     @cached_property

@@ -41,7 +41,7 @@ from millpond.plan.physical import JobPlan, OperatorPlan
 from millpond.state.key_group_state import KeyGroupState
 
 R = TypeVar("R")
-Place = tuple[int, int]  # task, key group
+GroupId = tuple[int, int]  # task, key group
 NEEDS_SLOTS = (
     "The program has queryable state, which only slots can serve, but millpond.slots is off: "
     "set it to on."
@@ -103,7 +103,7 @@ class StateViews:
         lock: ReaderLock | None = None,
     ) -> None:
         self.states: dict[str, QueryableState] = {}
-        self.groups: dict[Place, GroupView] = {}
+        self.groups: dict[GroupId, GroupView] = {}
         self.newest_epoch = -1  # of the batches that have begun here; earlier ones are committed
         self.is_exclusive = False
         self.lock = lock  # None if nobody reads from another thread
@@ -203,14 +203,14 @@ class StateViews:
     # --- called by threads that read ----------------------------------------------------------------
 
     def read(
-        self, place: Place, committed_epoch: int, take: Callable[[KeyGroupState, bool, int], R]
+        self, group_id: GroupId, committed_epoch: int, take: Callable[[KeyGroupState, bool, int], R]
     ) -> R | Unreadable:
         """Return what `take(state, committed, event time)` returns for the version that batch
         `committed_epoch` left, or why that version cannot be read here.
 
         `take` must look at the last commit of the state if `committed`, otherwise at its current content.
         What it raises is passed on. Called by reading threads."""
-        view = self.groups.get(place)
+        view = self.groups.get(group_id)
         if view is None:
             return Unreadable.NOT_LOADED
         sequence = view.sequence

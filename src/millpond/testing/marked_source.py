@@ -21,7 +21,7 @@ from millpond.datastream.functions import RuntimeContext
 
 
 class Mark(Enum):
-    """What happens at a place in the input.
+    """What happens at a position in the input.
 
     CUT ends a batch. FAIL raises while the batch is read. KILL_WORKER and KILL_DRIVER end the worker that
     reads, or the driver that plans, like kill -9.

@@ -141,7 +141,7 @@ def text_of(value: object) -> str:
 
 
 def parse_rule(spec: object) -> Rule:
-    """Return the rule that a user wrote. Raise RuleError, with the reason but no place, if it is wrong."""
+    """Return the rule that a user wrote. Raise RuleError with the reason, but no line, if it is wrong."""
     if not isinstance(spec, dict):
         raise RuleError(f"{spec!r} is not a rule")
     unknown = sorted(set(map(str, spec)) - _KEYS)

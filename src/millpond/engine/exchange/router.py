@@ -170,9 +170,9 @@ class Router:
         self.bytes_out += size * len(labels)
         if level == SINK_LEVEL:
             for label in labels:
-                place = target, split_label(label)[1]
-                records, sent = self.to_sinks.get(place, (0, 0))
-                self.to_sinks[place] = records + count, sent + size
+                sink_subtask = target, split_label(label)[1]
+                records, sent = self.to_sinks.get(sink_subtask, (0, 0))
+                self.to_sinks[sink_subtask] = records + count, sent + size
 
     @property
     def frame_records(self) -> int:

@@ -109,20 +109,20 @@ class WindowOperator(RecordOperator):
         before = None if merged is None else dict(merged)
         for window in windows:
             namespace = namespace_of(window)
-            place = namespace
+            content_namespace = namespace
             if merged is not None:
                 assert self._merged is not None
                 namespace = self._merged.add(merged, window, self._merge_of(key))
-                place, window = merged[namespace], window_of(namespace)
+                content_namespace, window = merged[namespace], window_of(namespace)
             if self._is_late(window):
                 if merged is not None:
                     del merged[namespace]
                 continue
             skipped = False
-            self._scope.turn_to(key, place)
+            self._scope.turn_to(key, content_namespace)
             self._content.add(value if self._operation.evictor is None else (value, timestamp))
             result = self._ask(key, namespace, window, value=value, timestamp=stamp)
-            self._act(result, key, namespace, place, window, results)
+            self._act(result, key, namespace, content_namespace, window, results)
             self._register_cleanup(window, namespace, key)
         if merged is not None and merged != before:
             assert self._merged is not None
@@ -148,20 +148,20 @@ class WindowOperator(RecordOperator):
 
     def _timer(self, time_ms: int, _: object) -> list[Stamped] | None:
         key, namespace = self.clock.current.key, self.clock.current.namespace
-        window, place = window_of(namespace), namespace
+        window, content_namespace = window_of(namespace), namespace
         if self._merged is not None:
             found = self._merged.of(key).get(namespace, MISSING)
             if found is MISSING:
                 return None  # it was merged into another one
-            place = found
+            content_namespace = found
         results: list[Stamped] = []
         self._trigger_context.turn_to(key, namespace)
         by_event_time = self.context.domain is TimeDomain.EVENT_TIME
         on_time = self._trigger.on_event_time if by_event_time else self._trigger.on_processing_time
         result = on_time(time_ms, window, self._trigger_context)
-        self._act(result, key, namespace, place, window, results)
+        self._act(result, key, namespace, content_namespace, window, results)
         if by_event_time == self._event_time and time_ms == self._cleanup_time(window):
-            self._clean_up(key, namespace, place, window)
+            self._clean_up(key, namespace, content_namespace, window)
         return results
 
     def _act(
@@ -169,20 +169,20 @@ class WindowOperator(RecordOperator):
         result: TriggerResult,
         key: object,
         namespace: Namespace,
-        place: Namespace,
+        content_namespace: Namespace,
         window: Window,
         results: list[Stamped],
     ) -> None:
         if result is TriggerResult.CONTINUE:
             return
-        self._scope.turn_to(key, place)
+        self._scope.turn_to(key, content_namespace)
         if result.is_fire():
             content = self._content.get()
             if content is not MISSING:
                 timestamp = window.max_timestamp()
                 for value in self._results(key, namespace, window, content):
                     results.append((at_rest(value), timestamp))
-            self._scope.turn_to(key, place)
+            self._scope.turn_to(key, content_namespace)
         if result.is_purge():
             self._content.clear()
 
@@ -193,12 +193,12 @@ class WindowOperator(RecordOperator):
         if operation.evictor is None:
             elements = content if self._content.kind is StateKind.LIST else [content]
             return self._call(key, namespace, window, elements)
-        place = self._scope.current.key[1]
+        content_namespace = self._scope.current.key[1]
         kept = [TimestampedValue(*element) for element in content]
         kept = operation.evictor.evict_before(kept, len(kept), window, self._window_context)
         results = list(self._call(key, namespace, window, [element.value for element in kept]))
         kept = operation.evictor.evict_after(kept, len(kept), window, self._window_context)
-        self._scope.turn_to(key, place)
+        self._scope.turn_to(key, content_namespace)
         self._content.replace([tuple(element) for element in kept])
         return results
 
@@ -227,9 +227,9 @@ class WindowOperator(RecordOperator):
             self._trigger_context.timers(self._event_time).register(time_ms, key, namespace)
 
     def _clean_up(
-        self, key: object, namespace: Namespace, place: Namespace, window: Window
+        self, key: object, namespace: Namespace, content_namespace: Namespace, window: Window
     ) -> None:
-        self._scope.turn_to(key, place)
+        self._scope.turn_to(key, content_namespace)
         self._content.clear()
         self._trigger_context.turn_to(key, namespace)
         self._trigger.clear(window, self._trigger_context)
@@ -253,7 +253,10 @@ class WindowOperator(RecordOperator):
 
     def _merge_of(self, key: object) -> OnMerge:
         def on_merge(
-            cover: Window, members: list[Window], place: Namespace, others: list[Namespace]
+            cover: Window,
+            members: list[Window],
+            content_namespace: Namespace,
+            others: list[Namespace],
         ) -> None:
             if self._is_late(cover):
                 raise ProgramError(
@@ -270,7 +273,7 @@ class WindowOperator(RecordOperator):
                     context.timers(self._event_time).delete(
                         self._cleanup_time(member), key, namespace_of(member)
                     )
-            self._content.merge(key, place, others)
+            self._content.merge(key, content_namespace, others)
 
         return on_merge
 

@@ -219,31 +219,31 @@ def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration
 def make_source(parsed: argparse.Namespace) -> Source:
     """Return the source of records that --input, --history and --begin describe. Raise ProgramError if they
     are wrong."""
-    place: str = parsed.input
-    if not place.startswith("kafka://"):
+    location: str = parsed.input
+    if not location.startswith("kafka://"):
         if parsed.history is not None:
             raise ProgramError("--history is read before a topic, so --input must be a topic.")
-        return _lines("--input", place, parsed, goes_on=True)
-    topic = _kafka_source("--input", place, parsed.begin)
+        return _lines("--input", location, parsed, goes_on=True)
+    topic = _kafka_source("--input", location, parsed.begin)
     if parsed.history is None:
         return topic
     past = _lines("--history", parsed.history, parsed, goes_on=False)
     return HybridSource.builder(past).add_source(topic).build()
 
 
-def _lines(option: str, place: str, parsed: argparse.Namespace, goes_on: bool) -> Source:
-    if not Path(place).exists():
-        raise ProgramError(f"{option} {place}: there is no such folder or file.")
-    lines = FileSource.for_record_stream_format(StreamFormat.binary_line_format(), place)
+def _lines(option: str, location: str, parsed: argparse.Namespace, goes_on: bool) -> Source:
+    if not Path(location).exists():
+        raise ProgramError(f"{option} {location}: there is no such folder or file.")
+    lines = FileSource.for_record_stream_format(StreamFormat.binary_line_format(), location)
     ours = [path for path in (parsed.checkpoint, dead_letters_of(parsed), parsed.rules) if path]
     lines = lines.exclude(*ours)
     return (lines.monitor_continuously(Duration.of_millis(1000)) if goes_on else lines).build()
 
 
-def _kafka_source(option: str, place: str, begin: str) -> Source:
-    servers, _, topic = place.removeprefix("kafka://").partition("/")
+def _kafka_source(option: str, location: str, begin: str) -> Source:
+    servers, _, topic = location.removeprefix("kafka://").partition("/")
     if not servers or not topic or "/" in topic:
-        raise ProgramError(f"{option} {place}: it must be kafka://HOST:PORT/TOPIC.")
+        raise ProgramError(f"{option} {location}: it must be kafka://HOST:PORT/TOPIC.")
     if begin in ("earliest", "latest"):
         start = getattr(KafkaOffsetsInitializer, begin)()
     elif begin.isdecimal() and begin.isascii():
