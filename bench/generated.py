@@ -95,7 +95,8 @@ class _Paced(_Enumerator):
 
     def poll(self, max_records: int) -> list[SplitWork]:
         now_ms = time.time_ns() // 1_000_000
-        there = min((now_ms - self._start_ms) * self._per_s // 1000, self._total)
+        # Record n appears n / per_s seconds after the start.
+        there = min((now_ms - self._start_ms) * self._per_s // 1000 + 1, self._total)
         return self._works(there, self._start_ms, self._per_s) if there > self._next else []
 
     def ended(self) -> list[bool]:

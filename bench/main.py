@@ -5,7 +5,7 @@ bin/bench capping --quick    Millpond and Flink in Java, one run each
 bin/bench product            the frequency-capping app, Kafka in and Redis out, beside Flink (half an hour)
 bin/bench windows            tumbling, sliding and session windows beside Flink in Java and plain Spark
 bin/bench state              state larger than memory: speed beside Flink's RocksDB, checkpoints, restore
-bin/bench latency            from source to sink at a fixed rate
+bin/bench latency            from source to sink at fixed rates, beside Flink in Java (half an hour)
 bin/bench kafka              reading a topic: Spark's connector compared with librdkafka
 bin/bench lookup             the look-up service of frequency capping at a fixed rate
 bin/bench queryable          look-ups of queryable state at a fixed rate while a job runs
@@ -53,7 +53,8 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=10_000_000, help="of state")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
-        "--only", help="comma-separated systems of capping, kinds of windows, or parts of product"
+        "--only",
+        help="comma-separated systems of capping, kinds of windows, parts of product, rates of latency",
     )
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
@@ -99,9 +100,9 @@ def main() -> None:
         report.save("queryable", results, folder)
         print(f"{report.machine()}\n\n{queryable.table(results)}")
     elif options.what == "latency":
-        from bench import latency
+        from bench.latency import side_by_side as latency
 
-        results = latency.measure()
+        results = latency.measure(options.only, folder / "workshop")
         report.save("latency", results, folder)
         print(f"{report.machine()}\n\n{latency.table(results)}")
     elif options.what == "state":

@@ -13,6 +13,8 @@ from typing import Any
 
 from bench.generated import GeneratedSource
 from millpond.common import Configuration, Types, WatermarkStrategy
+from millpond.core.journal import newest_epoch
+from millpond.core.storage import FileStorage
 from millpond.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
 from millpond.datastream.state import MapStateDescriptor
 
@@ -65,7 +67,7 @@ def _measure(size: int) -> dict[str, float]:
         )
     )
     keys = size // ENTRIES_PER_KEY
-    watch = _Watch(folder / "state-size" / "epochs", len(fill))
+    watch = _Watch(folder / "state-size", len(fill))
     watch.start()
     source = GeneratedSource(batches=fill + [BATCH] * BATCHES)
     (
@@ -90,24 +92,25 @@ def _measure(size: int) -> dict[str, float]:
 class _Watch(threading.Thread):
     """Notes when the epochs of the small batches appear, and the memory of slots at the end."""
 
-    def __init__(self, epochs: Path, fill: int) -> None:
+    def __init__(self, job_folder: Path, fill: int) -> None:
         super().__init__(daemon=True)
-        self._epochs = epochs
+        self._job_folder = job_folder
         self._first, self._last = fill, fill + BATCHES - 1
         self.durations_ms: list[float] = []
         self.slots_mb = 0.0
 
     def run(self) -> None:
         before: float | None = None
+        storage = FileStorage(self._job_folder)
         for epoch in range(self._first - 1, self._last):
-            while not (self._epochs / f"{epoch}.epoch").exists():
+            while newest_epoch(storage) < epoch:
                 time.sleep(0.002)
             now = time.monotonic()
             if before is not None:
                 self.durations_ms.append((now - before) * 1000)
             before = now
             if epoch == self._last - 2:
-                self.slots_mb = _slots_mb(str(self._epochs.parent))
+                self.slots_mb = _slots_mb(str(self._job_folder))
 
 
 def _slots_mb(job_folder: str) -> float:

@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from millpond.common import Configuration
+from millpond.core import journal
+from millpond.core.storage import FileStorage
 from millpond.datastream import StreamExecutionEnvironment
+from millpond.errors import CorruptDataError
 
 TEST_TIMEOUT_S = 300
 MakeEnvironment = Callable[..., StreamExecutionEnvironment]
@@ -58,38 +61,22 @@ def delivered_lines(folder: Path) -> list[str]:
     )
 
 
+def newest_epoch(job_folder: Path) -> int:
+    """The newest batch of a job that counts; -1 if there is none, or no longer."""
+    try:
+        return journal.newest_epoch(FileStorage(job_folder))
+    except CorruptDataError:  # a log of the journal was removed while it was read
+        return -1
+
+
 @pytest.fixture
-def job_sessions(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The Spark sessions that jobs of this test run in."""
-    from millpond.executors.spark import executor
-    from millpond.executors.spark.session import job_session
-
-    sessions: list[Any] = []
-
-    def recorded(*arguments: Any) -> Any:
-        sessions.append(job_session(*arguments))
-        return sessions[-1]
-
-    monkeypatch.setattr(executor, "job_session", recorded)
-    return sessions
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("on", id="slots"),
-        pytest.param("off", id="no-slots", marks=pytest.mark.soak),
-    ]
-)
-def spark_environment(
-    request: pytest.FixtureRequest, spark_settings: dict[str, Any]
-) -> MakeEnvironment:
-    """Makes environments. What uses this runs with slots and, in bin/soak, without."""
+def spark_environment(spark_settings: dict[str, Any]) -> MakeEnvironment:
+    """Makes environments."""
 
     def make(**settings: Any) -> StreamExecutionEnvironment:
         named = {key.replace("__", ".").replace("_", "-"): v for key, v in settings.items()}
-        common = {"parallelism.default": 2, "millpond.slots": request.param}
         return StreamExecutionEnvironment.get_execution_environment(
-            Configuration.from_dict({**common, **spark_settings, **named})
+            Configuration.from_dict({"parallelism.default": 2, **spark_settings, **named})
         )
 
     return make

@@ -65,8 +65,8 @@ DIFFERENCES = """\
 
 - The watermark advances with every record, not every 200 ms, and inside `on_timer` it is the timer's time.
   See `docs/decisions/0003-event-time-passes-through-every-instant.md`.
-- `open` is called once per process in which a task runs: its slot, or with `millpond.slots=off` each of the
-  executor's Python workers. Keep what must not be lost in state, not in attributes.
+- `open` is called again when a slot, the process in which a subtask runs, has died. Keep what must not be
+  lost in state, not in attributes.
 - Every batch is a checkpoint: `enable_checkpointing` changes nothing. Set `execution.checkpointing.dir` to
   make checkpoints outlive the process.
 - Sliding windows are put together from panes: `AggregateFunction.merge` is used, and elements are combined

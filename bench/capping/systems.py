@@ -129,7 +129,6 @@ SYSTEMS = [
     System("millpond-columns", "Millpond, on columns", millpond("capping.columns_job")),
     System("flink-hashmap-10s", "Flink 2.3 in Java, hashmap, checkpoints every 10 s",
            flink_java(_CAPPING, "hashmap", "10s")),
-    System("millpond-no-slots", "Millpond, slots off", millpond(**{"millpond.slots": "off"})),
     System("millpond-rocksdb", "Millpond, RocksDB", millpond(**{"state.backend.type": "rocksdb"})),
     System("flink-rocksdb", "Flink 2.3 in Java, RocksDB", flink_java(_CAPPING, "rocksdb")),
     System("bytewax", "Bytewax 0.21, recovery on, no timers",

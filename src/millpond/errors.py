@@ -150,6 +150,10 @@ class SparkDriverError(JobExecutionError):
         super().__init__(text)
 
 
+class BatchInconsistentError(JobExecutionError):
+    """Parts of a batch have built upon different runs of the same work, so the batch has to run again."""
+
+
 class SlotError(JobExecutionError):
     """A slot died, hung, refused a task or could not be started."""
 

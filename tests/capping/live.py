@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import newest_epoch
 from tests.servers import RedisServer, wait_until
 from tests.slot.processes import slots_of
 
@@ -60,9 +61,7 @@ class Live:
 
     def epochs(self) -> int:
         """The newest batch that is complete; -1 if none."""
-        folder = self.checkpoint / "frequency-capping" / "epochs"
-        found = [int(path.stem) for path in folder.glob("*.epoch")] if folder.exists() else []
-        return max(found, default=-1)
+        return newest_epoch(self.checkpoint / "frequency-capping")
 
     def await_progress(self, batches: int) -> None:
         goal = self.epochs() + batches

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from millpond.datastream import (
 from millpond.datastream.state import ListStateDescriptor
 from millpond.driver.planning import plan_job
 from millpond.engine.host import JobHost
+from millpond.engine.passes import Passes, run_batch
+from millpond.engine.sink_pass import SinkHost
 from millpond.errors import ProgramError, UserFunctionError
 from millpond.executors.direct.executor import DirectExecutor
 from millpond.plan.physical import JobPlan
@@ -104,22 +105,20 @@ def test_failed_batch_is_forgotten(tmp_path: Path) -> None:
 
 
 def in_turns(monkeypatch: pytest.MonkeyPatch, lost: int | None = None) -> None:
-    """Batches run in two workers by turns; what the first made of batch `lost` does not count."""
-    run_batch = DirectExecutor._run_batch
+    """Batches run in two slots by turns; what the first made of batch `lost` does not count."""
+    run_one = DirectExecutor._run_batch
 
     def run(self: Any) -> None:
-        hosts = self.__dict__.setdefault("hosts", [self._host, JobHost(self._job._blob, 0)])
-        epoch = self._job.epoch
+        job = self._job
+        if not hasattr(self, "slots"):
+            host = JobHost(job._blob, job.storage, "other")
+            self.slots = [self._passes, Passes(host, SinkHost(job._blob))]
+        epoch = job.coordinator.epoch
         if epoch == lost:
-            logs = copy.deepcopy(self._job.logs)
-            lanes = self._job.lanes = self._job.coordinator.plan(epoch)
-            self._host = hosts[(epoch + 1) % 2]
-            rows = [row for lane in lanes for row in self._host.run_lane(lane)]
-            for level in range(1, self._plan.levels + 1):
-                rows = self._run_level(level, rows)
-            self._job.logs = logs
-        self._host = hosts[epoch % 2]
-        run_batch(self)
+            job.lanes = job.coordinator.plan()
+            run_batch(self.slots[(epoch + 1) % 2], self._plan, job.lanes)
+        self._passes = self.slots[epoch % 2]
+        run_one(self)
 
     monkeypatch.setattr(DirectExecutor, "_run_batch", run)
 

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millpond.core.fault_points import VARIABLE
-from tests.conftest import delivered_lines
+from tests.conftest import delivered_lines, newest_epoch
 from tests.slot.processes import slots_of
 
 TIMEOUT_S = 240
@@ -51,14 +52,18 @@ class JobRun:
         return self.process.returncode
 
     def await_file(self, path: Path) -> None:
+        self._await(path.exists, f"no {path}")
+
+    def _await(self, condition: Callable[[], bool], complaint: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S
-        while not path.exists():
+        while not condition():
             assert self.process.poll() is None, self.process.communicate()[0]
-            assert time.monotonic() < deadline, f"the job makes no progress: no {path}"
+            assert time.monotonic() < deadline, f"the job makes no progress: {complaint}"
             time.sleep(0.005)
 
     def await_epoch(self, epoch: int) -> None:
-        self.await_file(self.folder / "checkpoints" / "capping" / "epochs" / f"{epoch}.epoch")
+        job_folder = self.folder / "checkpoints" / "capping"
+        self._await(lambda: newest_epoch(job_folder) >= epoch, f"no epoch {epoch}")
 
     def kill_after_epoch(self, epoch: int) -> None:
         """Wait for an epoch to be written down, then kill the driver, wherever it is."""

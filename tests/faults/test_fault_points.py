@@ -1,8 +1,7 @@
-"""Random kill -9 at every step of a commit, in slot, worker and driver (E42, E43).
+"""Random kill -9 at every step of a commit, in slot and driver (E42, E43).
 
 The result is that of a run nobody disturbed: nothing lost, nothing twice, in order per key. Seeds are 0 to
-MILLPOND_FAULT_SEEDS - 1 (1 if not set), every fourth without slots, every other one with RocksDB; bin/soak
-runs more.
+MILLPOND_FAULT_SEEDS - 1 (1 if not set), every other one with RocksDB; bin/soak runs more.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from tests.faults.job_run import COUNTS, JobRun, delivered, in_order_of_keys, ru
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 SEEDS = range(int(os.environ.get("MILLPOND_FAULT_SEEDS", "1")))
 DRIVER_POINTS = [point for point in POINTS if point.startswith("driver")]
-WORKER_POINTS = [point for point in POINTS if not point.startswith("driver")]
-LABELS = 3 * 128  # three keyed stages
+SLOT_POINTS = [point for point in POINTS if not point.startswith("driver")]
+VISITS = 3 * 2  # in a batch: three keyed stages, two partitions
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +32,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def plan_faults(folder: Path, seed: int, slots: str) -> list[str]:
-    """Two or three kills of slots and workers, and one or two of the driver."""
-    chance = random.Random(f"{seed} {slots}")
+def plan_faults(folder: Path, seed: int) -> list[str]:
+    """Two or three kills of slots, and one or two of the driver."""
+    chance = random.Random(seed)
     (folder / "faults").mkdir(parents=True)
-    workers = WORKER_POINTS if slots == "on" else ["slot before label", "relay after write"]
     planned = []
-    for point in chance.sample(workers, min(len(workers), chance.randint(2, 3))):
-        planned.append((point, chance.randint(1, 7 * LABELS)))
+    for point in chance.sample(SLOT_POINTS, chance.randint(2, 3)):
+        planned.append((point, chance.randint(1, 7 * VISITS)))
     for point in chance.sample(DRIVER_POINTS, chance.randint(1, 2)):
         planned.append((point, chance.randint(1, 7)))
     for point, visit in planned:
@@ -51,25 +49,21 @@ def plan_faults(folder: Path, seed: int, slots: str) -> list[str]:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", SEEDS)
 def test_result_is_that_of_an_undisturbed_run(seed: int, tmp_path: Path, undisturbed: Path) -> None:
-    slots = "off" if seed % 4 == 3 else "on"
     backend = "hashmap" if seed % 2 else "rocksdb"
-    planned = plan_faults(tmp_path, seed, slots)
-    settings = {"millpond.slots": slots, "state.backend.type": backend}
-    drivers_killed = run_to_the_end(tmp_path, configuration=settings)
+    planned = plan_faults(tmp_path, seed)
+    drivers_killed = run_to_the_end(tmp_path, configuration={"state.backend.type": backend})
     assert drivers_killed >= 1, planned
     assert delivered(tmp_path) == delivered(undisturbed), planned
     assert in_order_of_keys(tmp_path) == in_order_of_keys(undisturbed), planned
 
 
-@pytest.mark.parametrize(
-    "where", ["slots and workers", pytest.param("driver", marks=pytest.mark.soak)]
-)
+@pytest.mark.parametrize("where", ["slots", pytest.param("driver", marks=pytest.mark.soak)])
 def test_kill_at_each_step_of_the_commit(where: str, tmp_path: Path, undisturbed: Path) -> None:
     """One kill at every point there is, in different batches of one job."""
     (tmp_path / "faults").mkdir()
-    points = DRIVER_POINTS if where == "driver" else WORKER_POINTS
+    points = DRIVER_POINTS if where == "driver" else SLOT_POINTS
     for number, point in enumerate(points):
-        visit = 2 + number if where == "driver" else (1 + number) * LABELS + 17
+        visit = 2 + number if where == "driver" else (1 + number) * VISITS + 3
         (tmp_path / "faults" / f"{point}.at").write_text(str(visit))
     drivers_killed = run_to_the_end(tmp_path)
     assert drivers_killed == (len(points) if where == "driver" else 0)

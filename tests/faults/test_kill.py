@@ -86,7 +86,8 @@ def test_slots_killed_between_batches(
 def test_second_driver_is_refused_and_the_first_is_not_disturbed(
     tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:
-    first = JobRun(tmp_path)
+    slowly = {"millpond.batch.interval-ms": 2000}
+    first = JobRun(tmp_path, configuration=slowly)
     first.await_epoch(0)
     second = JobRun(tmp_path)
     assert second.finish() != 0

@@ -76,7 +76,7 @@ def test_start_from_a_savepoint_survives_kills(
     """At every point of the first batch, one after the other; the driver dies four times."""
     path = sorted((disturbed / "savepoints").iterdir())[1]
     epoch = SavepointReader(path).manifest.epoch
-    visits = {p: 1 if p.startswith("driver") else 130 + n for n, p in enumerate(POINTS)}
+    visits = {p: 1 if p.startswith("driver") else 2 + n for n, p in enumerate(POINTS)}
     for point, visit in visits.items():
         plan_fault(tmp_path, point, visit)
     settings = {"execution.state-recovery.path": str(path), "parallelism.default": 3}

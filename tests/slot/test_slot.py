@@ -22,12 +22,13 @@ from millpond.core import codec
 from millpond.core.codec import BlobKind
 from millpond.datastream import KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import ValueStateDescriptor
-from millpond.driver.epochs.batch_report import BatchReport
+from millpond.driver.epochs.batch_report import log_positions, report_of
 from millpond.driver.planning import plan_job
 from millpond.engine.exchange.batch import LanePlan, SplitPlan
 from millpond.engine.exchange.controls import Start
-from millpond.engine.exchange.frames import SINK_LEVEL, decode_frame, rows_of_level
+from millpond.engine.exchange.frames import decode_frame
 from millpond.engine.exchange.reports import WorkCounts
+from millpond.engine.passes import rows_for_driver
 from millpond.errors import SlotError, SlotMemoryError, UserFunctionError
 from millpond.executors.slot import relay as relay_module
 from millpond.executors.slot.lifecycle import SlotLife, SlotState
@@ -42,7 +43,7 @@ from millpond.executors.slot.protocol import (
 from millpond.executors.slot.relay import Relay
 from millpond.executors.slot.settings import SlotSettings, remove_slot_files
 from millpond.plan.physical import JobPlan
-from millpond.state.change_log import MemoryLogStore
+from millpond.state.partition_log import EMPTY, LogPosition
 from millpond.testing import direct_environment
 from tests.slot.processes import is_running, is_stopped, slots_of, wait_until
 
@@ -101,7 +102,7 @@ class Job:
         self.settings = SlotSettings(
             f"job in {folder}", "run-1", 1, str(folder / "run"), 1, 0, HANG_TIMEOUT_S, 60.0
         )
-        self.stores: dict[int, MemoryLogStore] = {}
+        self.log: LogPosition = EMPTY
         self.attempt = 0
         self.relays: list[Relay] = []
         self.works: list[WorkCounts] = []  # of the last batch
@@ -119,30 +120,17 @@ class Job:
         head = self.plan.source_tasks[0]
         (task,) = (task for task in self.plan.tasks.values() if task.level == 1)
         split = SplitPlan(head.root, 0, [records], False)
-        lane = LanePlan(epoch, 0, 0, [split], {task.id: Start([0], {}, 0)}, False)
-        path = self.folder / "0-0.lane"
-        path.write_bytes(lane.encode())
-        rows, groups = rows_of_level(list(relay.run_lane(str(path))), 1)
-        try:
-            for label, blobs in groups.items():
-                store = self.stores.setdefault(label, MemoryLogStore())
-                rows.extend(relay.run_label(1, label, blobs, store))
-            relay.close_level(1)
-        except BaseException:
-            self._end(False)
-            raise
-        self._end(commit)
-        self.works = BatchReport.of(rows).works
-        frames = [row[2] for row in rows if row[0] == SINK_LEVEL]
-        frames = [blob for blob in frames if codec.kind_of(blob) == BlobKind.FRAME]
+        logs = {(1, 0): self.log}
+        start = {task.id: Start([0], {}, 0)}
+        lane = LanePlan(epoch, 0, 0, [split], start, False, logs=logs)
+        chunks = [chunk for _, chunk in relay.run_lane(lane.encode())]
+        rows = rows_for_driver(chunk for _, chunk in relay.run_stage(1, chunks))
+        report = report_of(rows)
+        if commit:
+            self.log = log_positions(report.runs)[1, 0]
+        self.works = report.works
+        frames = [row[2] for row in rows if codec.kind_of(row[2]) == BlobKind.FRAME]
         return sorted(value for blob in frames for value in decode_frame(blob).bundle.values)
-
-    def _end(self, commit: bool) -> None:
-        for store in self.stores.values():
-            if commit:
-                store.commit()
-            else:
-                store.rollback()
 
 
 @pytest.fixture
@@ -221,19 +209,9 @@ def test_batch_of_a_failed_attempt_is_undone(job: Job) -> None:
     assert job.run(relay, ["a", "b"]) == [("a", 2), ("b", 1)]
 
 
-def test_a_large_snapshot_goes_to_the_log_piece_by_piece(job: Job) -> None:
+def test_large_state_comes_back_from_the_log(job: Job) -> None:
     relay = job.relay()
-    kinds: list[MessageKind] = []
-    receive = relay._connection.receive
-
-    def watched() -> tuple[MessageKind, Any]:
-        kind, content = receive()
-        kinds.append(kind)
-        return kind, content
-
-    relay._connection.receive = watched  # type: ignore[method-assign]
     job.run(relay, ["keep-10"], commit=False)
-    assert kinds.count(MessageKind.WRITE) == 2
     assert job.run(relay, ["keep-10"]) == [("keep-10", 1)]
     relay.close()
     os.kill(pid_of(job), signal.SIGKILL)

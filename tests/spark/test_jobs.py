@@ -20,7 +20,6 @@ from millpond.common import (
     Types,
     WatermarkStrategy,
 )
-from millpond.core.labels import make_label, spark_hash
 from millpond.datastream import (
     ExternalizedCheckpointRetention,
     KeyedProcessFunction,
@@ -49,8 +48,7 @@ from millpond.errors import (
     UserFunctionError,
 )
 from millpond.executors.spark.session import get_session
-from millpond.testing import CUT, MarkedSource
-from tests.conftest import MakeEnvironment, delivered_lines
+from tests.conftest import MakeEnvironment, delivered_lines, newest_epoch
 from tests.programs.catalogue import three_stages
 
 pytestmark = pytest.mark.spark
@@ -62,21 +60,8 @@ def text_sink(folder: Path) -> FileSink:
     return builder.with_rolling_policy(at_once).build()
 
 
-def test_labels_go_to_the_partitions_we_choose(spark_environment: MakeEnvironment) -> None:
-    """Key group k of n partitions is worked on in partition k mod n, without a partitioner."""
-    session = get_session(spark_environment()._configuration)
-    labels = [(number, make_label(ordinal, number)) for ordinal in (0, 3) for number in range(40)]
-    rows = session.createDataFrame(labels, "number INT, label INT")
-    for count in (2, 3, 8):
-        spread = rows.repartition(count, "label").selectExpr("*", "spark_partition_id() AS at")
-        for number, label, at in spread.collect():
-            assert at == spark_hash(label) % count
-            if label == make_label(0, number):
-                assert at == number % count
-
-
-def test_three_stages_two_inputs_three_sinks_are_one_query(
-    spark_environment: MakeEnvironment, tmp_path: Path, job_sessions: list[Any]
+def test_batch_of_three_stages_two_inputs_three_sinks_is_one_spark_job(
+    spark_environment: MakeEnvironment, tmp_path: Path
 ) -> None:
     environment = spark_environment(millpond__batch__max_records=3)
     streams = three_stages(environment)
@@ -86,16 +71,13 @@ def test_three_stages_two_inputs_three_sinks_are_one_query(
     plan = json.loads(environment.get_execution_plan())
     assert plan["levels"] == 3
     assert len([node for node in plan["nodes"] if node["pact"] == "Data Sink"]) == 3
-    for text in ("one Spark query, 4 passes", "pass 3: keyed state", "side output aged"):
+    for text in ("one Spark job per batch, 4 passes", "pass 3: keyed state", "side output aged"):
         assert text in drawing
+    before = _next_job(environment)
     client = environment.execute_async("three stages")
-    queries = set()
-    while not client.get_job_execution_result().done():
-        for session in job_sessions:
-            queries.update(query.id for query in session.streams.active)
-        time.sleep(0.01)
     client.get_job_execution_result().result()
-    assert len(queries) == 1
+    woke_slots = 1
+    assert _next_job(environment) - before - 1 == len(client.get_checkpoints()) + woke_slots
     assert len(delivered_lines(tmp_path / "0")) == 22
     assert len(delivered_lines(tmp_path / "1")) == 11
     assert len(delivered_lines(tmp_path / "2")) == 1
@@ -334,21 +316,31 @@ def _wait_for(condition: Any, timeout_s: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_query_stopped_from_outside_is_a_failure_and_keeps_its_folder(
-    spark_environment: MakeEnvironment, tmp_path: Path, job_sessions: list[Any]
+def _next_job(environment: StreamExecutionEnvironment) -> int:
+    """The number that Spark gives to a job that it runs now."""
+    context = get_session(environment._configuration).sparkContext
+    context.setJobGroup("count", "count")
+    context.parallelize([1], 1).count()
+    return max(context.statusTracker().getJobIdsForGroup("count"))
+
+
+def test_batch_cancelled_from_outside_is_a_failure_and_keeps_its_folder(
+    spark_environment: MakeEnvironment, tmp_path: Path
 ) -> None:
     environment = spark_environment(
         execution__checkpointing__dir=str(tmp_path), millpond__batch__interval_ms=100
     )
     environment.add_source(_Endless()).print()
     client = environment.execute_async("stopped")
-    epochs = tmp_path / "stopped" / "epochs"
-    _wait_for(lambda: epochs.exists() and any(epochs.iterdir()))
-    job_sessions[0].streams.active[0].stop()
+    _wait_for(lambda: newest_epoch(tmp_path / "stopped") >= 0)
+    context = get_session(environment._configuration).sparkContext
+    while not client.get_job_execution_result().done():
+        context.cancelAllJobs()
     problem = client.get_job_execution_result().exception()
     assert isinstance(problem, JobExecutionError)
+    assert "The job failed in Spark" in str(problem)
     assert client.get_job_status().result() is JobStatus.FAILED
-    assert any(epochs.iterdir())
+    assert newest_epoch(tmp_path / "stopped") >= 0
 
 
 class _Endless(SourceFunction):
@@ -367,8 +359,7 @@ def test_second_job_on_the_same_checkpoint_is_refused(
         return environment.execute_async("twin")
 
     first = start()
-    epochs = tmp_path / "twin" / "epochs"
-    _wait_for(lambda: epochs.exists() and any(epochs.iterdir()))
+    _wait_for(lambda: newest_epoch(tmp_path / "twin") >= 0)
     second = start()
     problem = second.get_job_execution_result().exception()
     assert isinstance(problem, CheckpointInUseError)
@@ -560,19 +551,3 @@ def test_batch_that_takes_too_long_is_named(
     numbers = environment.from_collection(list(range(6)))
     with pytest.raises(JobExecutionError, match="Batch 0 was not complete after 3000 ms"):
         list(numbers.map(_StuckOnce(tmp_path / "mark")).execute_and_collect())
-
-
-def test_job_folder_keeps_as_many_checkpoints_as_it_is_told(
-    spark_environment: MakeEnvironment, tmp_path: Path
-) -> None:
-    environment = spark_environment(
-        execution__checkpointing__dir=str(tmp_path),
-        execution__checkpointing__num_retained=3,
-        millpond__checkpoint__retain_on_finish=True,
-    )
-    records = [item for number in range(12) for item in (number, CUT)]
-    stream = environment._source(MarkedSource(records), "records", None)
-    assert len(list(stream.key_by(lambda n: n).max(0).execute_and_collect("kept"))) == 12
-    epochs = sorted(int(path.stem) for path in (tmp_path / "kept" / "epochs").iterdir())
-    assert 3 <= len(epochs) <= 5
-    assert epochs[-1] >= 11

@@ -24,7 +24,7 @@ from millpond.datastream import (
 )
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.state import ReducingStateDescriptor
-from millpond.errors import ProgramError, RetryLaterError, UnknownStateError
+from millpond.errors import RetryLaterError, UnknownStateError
 from millpond.queryable import QueryableStateClient, states_of
 from tests.slot.processes import is_running, slots_of, wait_until
 
@@ -123,21 +123,3 @@ def test_look_ups_see_what_is_committed_whatever_is_killed(
             client.get("", "counts", "word1", timeout_s=0)
         assert counts() == {2}, "slots load what was committed, although no record comes"
     job.cancel().result()
-
-
-def test_queryable_state_without_slots_is_refused(spark_settings: dict[str, Any]) -> None:
-    def environment() -> StreamExecutionEnvironment:
-        settings = {**spark_settings, "parallelism.default": 1, "millpond.slots": "off"}
-        return StreamExecutionEnvironment.get_execution_environment(
-            Configuration.from_dict(settings)
-        )
-
-    first = environment()
-    first.from_collection([1]).key_by(lambda value: value).as_queryable_state("x")
-    with pytest.raises(ProgramError, match=r"millpond\.slots is off"):
-        first.execute("refused at once")
-    second = environment()
-    words = second.from_collection(["a"]).key_by(lambda value: value)
-    words.process(Count(Path())).print()
-    with pytest.raises(ProgramError, match=r"millpond\.slots is off"):
-        second.execute("refused by the worker")

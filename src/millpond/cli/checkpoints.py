@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import deque
 from typing import Any
 
 from millpond.cli.client.connection import add_connection_options, connect
@@ -11,6 +12,9 @@ from millpond.cli.client.known_jobs import find_known_job
 from millpond.cli.commands import Commands
 from millpond.cli.job_folders import JOB_OR_FOLDER_HELP, find_job, is_job_folder
 from millpond.cli.texts import size_text, time_text
+from millpond.core.storage import FileStorage
+
+_SHOWN = 20
 
 
 def add_commands(commands: Commands) -> None:
@@ -54,9 +58,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _of_folder(job: str, checkpoint_dir: str | None) -> list[dict[str, Any]]:
-    from millpond.driver.epochs.epoch_record import EpochRecord
+    from millpond.driver.epochs.epoch_log import epoch_records
 
-    folder = find_job(job, checkpoint_dir)
-    paths = sorted((folder / "epochs").glob("*.epoch"), key=lambda path: int(path.stem))
-    records = (EpochRecord.decode(path.read_bytes(), str(path)) for path in paths)
+    records = deque(epoch_records(FileStorage(find_job(job, checkpoint_dir))), _SHOWN)
     return [record.checkpoint.to_dict() for record in records]

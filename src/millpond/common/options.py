@@ -209,7 +209,7 @@ RATE_DELAY = Option("restart-strategy.failure-rate.delay", "1 s", "wait before e
 CHECKPOINTS_KEPT = Option(
     "execution.checkpointing.num-retained",
     10,
-    "how many of the newest checkpoints a job folder keeps",
+    "accepted, as Flink has it: a job goes on from its newest checkpoint, and no other one is kept",
 )
 SAVEPOINT_DIR = Option(
     "execution.checkpointing.savepoint-dir",
@@ -285,7 +285,7 @@ MAX_BATCH_RECORDS = Option(
 TARGET_BATCH_MS = Option(
     "millpond.batch.target-ms",
     10_000,
-    "duration in ms up to which batches grow while input is waiting",
+    "duration in ms up to which batches grow while much input is waiting; else they take about 200 ms",
 )
 TARGET_LATENCY = Option(
     "millpond.target-latency",
@@ -297,11 +297,6 @@ TRIGGER_INTERVAL_MS = Option(
     "millpond.batch.interval-ms", 0, "shortest time between the starts of two batches, in ms"
 )
 FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "most records in one frame")
-SLOTS = Option(
-    "millpond.slots",
-    "on",
-    "on: state and functions live in one process per partition; off: in Spark's Python workers",
-)
 SLOT_MEMORY_MB = Option(
     "millpond.slot.memory-mb",
     0,

@@ -4,10 +4,10 @@ Layout of every blob (little endian):
 
     offset  size  content
     0       2     magic "MP"
-    2       1     version of the kind's format: 1
+    2       1     version of the kind's format, see VERSIONS
     3       1     kind: 1 frame, 2 control, 3 report, 4 change, 5 snapshot, 6 log head, 7 lane plan,
-                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 segment of changes,
-                  12 union lists, 13 identity of a job, 14 state of a job in a savepoint
+                  8 batch plan, 9 epoch, 10 part of a savepoint, 11 joined changes,
+                  12 union lists, 13 identity of a job, 14 state of a job in a savepoint, 15 chunk of rows
     4       4     CRC-32 of the payload
     8       ...   payload: a pickle (protocol 5) of plain containers
 
@@ -48,13 +48,14 @@ class BlobKind(IntEnum):
     BATCH_PLAN = 8
     EPOCH = 9
     SAVEPOINT_PART = 10
-    SEGMENT = 11
+    JOINED = 11
     UNIONS = 12
     JOB = 13
     JOB_STATE = 14
+    CHUNK = 15
 
 
-VERSIONS = dict.fromkeys(BlobKind, 1)
+VERSIONS = dict.fromkeys(BlobKind, 1) | {BlobKind.JOB_STATE: 2}
 """The format versions that this release writes. Released formats stay readable: a change to one raises its
 version here, and adds a function to UPGRADES and a golden file to the tests."""
 UPGRADES: dict[tuple[BlobKind, int], Callable[[Any], Any]] = {}

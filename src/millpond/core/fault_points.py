@@ -12,14 +12,14 @@ import signal
 
 VARIABLE = "MILLPOND_FAULTS"
 POINTS = (
-    "driver before plan",  # Spark has committed the previous batch
-    "driver after plan",  # the plan is written, but nothing has run
-    "slot before label",  # a slot (or worker) has received the records of a key group
-    "slot before reply",  # a slot has processed them
-    "relay before write",  # the change has reached the Spark worker, but not Spark's state store
-    "relay after write",  # the change is in the state store, which is not committed yet
-    "driver before complete",  # all tasks have committed their state
-    "driver after complete",  # the epoch is written, but Spark's commit log is not
+    "driver before plan",  # the output of the previous batch is visible
+    "driver after plan",  # the plan is in the journal, but nothing has run
+    "slot before level",  # a slot has received the records for a level
+    "slot before append",  # it has processed them, but not written what has changed
+    "slot after append",  # what has changed is in the log, but does not count
+    "slot before reply",  # sinks have prepared, too, if this is the last level
+    "driver before complete",  # the batch has run, but does not count
+    "driver after complete",  # the epoch is in the journal, but its output is not visible
 )
 SAVEPOINT_POINTS = (
     "slot before part",  # a key group is about to write its part of a savepoint

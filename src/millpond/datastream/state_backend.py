@@ -1,8 +1,8 @@
 """Where the state of a job lives while the job runs (E34).
 
 A backend serves one slot: it holds the state of the slot's key groups. It is a cache. The truth is the change
-log of each key group, which goes to Spark's state store with every batch and is the same for all backends; a
-new slot fills its backend from there. `state.backend.type` selects the backend:
+log of each key group, which the slot writes with every batch and which is the same for all backends; a new
+slot fills its backend from there. `state.backend.type` selects the backend:
 
     hashmap           Python objects in the slot's memory: the fastest
     rocksdb           an embedded RocksDB on the slot's local disk: for state larger than memory

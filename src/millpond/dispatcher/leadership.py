@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from millpond.common.folder_sync import sync_folder
 from millpond.dispatcher.messages import Json
 from millpond.errors import CorruptDataError, LeadershipError, LeadershipLost
 
@@ -347,7 +348,7 @@ class FileLeadership(Participant[Term]):
             self._fence(epoch)
             try:
                 (self._pointers_path / f"{name}.json").unlink(missing_ok=True)
-                _sync_folder(self._pointers_path)
+                sync_folder(self._pointers_path)
             except OSError as problem:
                 raise LeadershipError(f"Cannot remove the pointer '{name}': {problem}") from None
 
@@ -452,7 +453,7 @@ class FileLeadership(Participant[Term]):
             os.fsync(file.fileno())
         before()
         os.replace(aside, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
@@ -461,11 +462,3 @@ def _is_file(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:
         return False
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -4,8 +4,7 @@
                    │           │           │
                    └───────────┴───────────┴──────> CLOSED
 
-A batch that is COMPLETE has left its epoch behind, but its output is not visible yet. If the executor loses
-the batch at that point, it is PLANNED again, from what the batch before it left behind.
+A batch that is COMPLETE has left its epoch behind, and counts, but its output is not visible yet.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ALLOWED = {
     _P.OPENING: {_P.COMPLETE, _P.CLOSED},
     _P.BETWEEN: {_P.PLANNED, _P.CLOSED},
     _P.PLANNED: {_P.COMPLETE, _P.CLOSED},
-    _P.COMPLETE: {_P.BETWEEN, _P.PLANNED, _P.CLOSED},
+    _P.COMPLETE: {_P.BETWEEN, _P.CLOSED},
     _P.CLOSED: set(),
 }
 

@@ -1,9 +1,9 @@
 """The driver's part of a job: plans batches, keeps the clocks, delivers output. It knows nothing of Spark.
 
 A batch is one epoch: `plan` decides what it reads and makes that durable; the executor runs it; `complete`
-takes its reports, shows its output and writes down what the next batch starts from. What two-phase sinks have
-prepared becomes visible once the executor has committed the batch (`commit_output`). `attempt_phase.py` draws
-the phases in between.
+takes its reports, shows its output and writes down what the next batch starts from. With that, the batch
+counts, and `commit_output` makes visible what two-phase sinks have prepared. `attempt_phase.py` draws the
+phases in between.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from millpond.driver.attempt_phase import AttemptPhase, JobEnd, check_transition
 from millpond.driver.clocks import Clocks
 from millpond.driver.epochs.batch_plan import BatchPlan
-from millpond.driver.epochs.batch_report import BatchReport
+from millpond.driver.epochs.batch_report import is_consistent, log_positions, report_of
 from millpond.driver.epochs.epoch_log import EpochLog
 from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
@@ -29,11 +29,11 @@ from millpond.driver.savepoint_requests import SavepointRequest
 from millpond.driver.savepoints import Savepoints
 from millpond.driver.sources import Sources
 from millpond.driver.type_registry import TypeRegistry
-from millpond.engine.exchange.batch import LanePlan
+from millpond.engine.exchange.batch import LanePlan, LogPositions
 from millpond.engine.exchange.frames import Row
-from millpond.engine.exchange.reports import Prepared
+from millpond.engine.exchange.reports import Prepared, Report
 from millpond.engine.metric_group import combine
-from millpond.errors import IncompatibleCheckpointError
+from millpond.errors import BatchInconsistentError
 from millpond.plan.physical import JobPlan
 from millpond.queryable.desk import QueryableDesk
 from millpond.savepoint.reader import SavepointReader
@@ -41,7 +41,8 @@ from millpond.savepoint.reader import SavepointReader
 
 class Coordinator:
     """Drives one attempt at a job. `clock_ms` returns processing time; it is read once per batch and written
-    into the batch's plan. `record` is the job's record, if earlier attempts have written to it already."""
+    into the batch's plan. `record` is the job's record, if earlier attempts have written to it already.
+    `cuts_by_time`: a batch ends when its time is over, whatever it has read until then."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Coordinator:
         output: OutputDelivery,
         clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         record: JobRecord | None = None,
+        cuts_by_time: bool = False,
     ) -> None:
         self._plan = plan
         self.record = record or JobRecord(plan)
@@ -63,7 +65,7 @@ class Coordinator:
         wake = threading.Event()
         self._sources = Sources(plan, wake)
         self.planner = BatchPlanner(
-            plan, self._sources, self._clocks, self._statistics, clock_ms, wake
+            plan, self._sources, self._clocks, self._statistics, clock_ms, wake, cuts_by_time
         )
         self._types = TypeRegistry(plan)
         path = None if folder is None else folder.path
@@ -76,9 +78,12 @@ class Coordinator:
         """Set once there is no further batch."""
         self._request: SavepointRequest | None = None  # of the batch that runs
         self._prepared: list[Prepared] = []
-        self._has_savepoint = (
-            False  # of the newest complete batch: its output must not be held back
-        )
+        self._positions: dict[int, object] = {}
+        self._logs: LogPositions = {}
+        self._planned: BatchPlan | None = None  # before a crash, and not complete yet
+        self._is_last = False  # whether nothing can come after the batch that is planned
+        # Of the newest complete batch: then its output must not be held back.
+        self._has_savepoint = False
         self._has_recovered = False  # whether the output of earlier attempts has been recovered
         self._initial = JobState.initial(plan)
         self._reset()
@@ -91,20 +96,9 @@ class Coordinator:
         return self._phase
 
     @property
-    def last_epoch(self) -> int:
-        """The newest batch that is complete; -1 if none is."""
-        return self._log.newest
-
-    @property
     def planned_time_ms(self) -> int:
         """The processing time of the newest planned batch."""
         return self.planner.time_ms
-
-    @property
-    def is_last_batch(self) -> bool:
-        """Whether nothing can come after the batch that is planned."""
-        drains = self._request is not None and self._request.drain
-        return drains or self._sources.are_over(self.planner.ended)
 
     def cancel(self) -> None:
         """End the attempt: a wait for work raises JobCancelledError. Any thread may call this."""
@@ -116,17 +110,19 @@ class Coordinator:
         """Open the sources where the newest planned batch left them."""
         self._sources.open()
         self._begin_with_savepoint()
-        record, plan, next_plan = self._log.open()
+        record, self._planned = self._log.open(self._plan.levels, self._plan.parallelism)
         if self._folder is not None:
             self._go_back_to(record)
+        if record is not None:
+            self._positions = record.positions
+            self.planner.ended = record.ended
+            self.planner.time_ms = record.time_ms
+            self._has_savepoint = record.has_savepoint
+            self.savepoints.go_on(record.savepoints)
         # What a planned batch reads has been handed out, whether it has run or not.
-        newest = next_plan or plan
+        newest = self._planned or record
         if newest is not None:
-            self._sources.restore(newest.positions)
-            self.planner.ended = newest.ended
-        self._has_savepoint = plan is not None and plan.savepoint is not None
-        if self._folder is not None:
-            self.savepoints.go_on(self._folder)
+            self._sources.restore(newest.positions, newest.unread)
         if self._log.newest >= 0 or self._plan.start.savepoint is not None:
             self.checkpoints.restored += 1
         self._sources.start()
@@ -136,12 +132,12 @@ class Coordinator:
         """Take the state before the first batch from a savepoint, if the job is to start from one."""
         savepoint = self._plan.start.savepoint
         # Once the first batch is over, the savepoint is not needed any more, and may be gone.
-        if savepoint is None or self._log.is_first_batch_over():
+        if savepoint is None or (self._folder is not None and self._folder.has_counted()):
             return
         self._initial = JobState.from_uids(self._plan, SavepointReader(savepoint).job_state)
         self.planner.time_ms = self._initial.time_ms
         self.planner.ended = dict(self._initial.ended)
-        self._sources.restore(self._initial.positions)
+        self._sources.restore(self._initial.positions, self._initial.unread)
         self._reset()
 
     def _reset(self) -> None:
@@ -152,6 +148,7 @@ class Coordinator:
         self.planner.wakeup_ms = None if self._plan.start.savepoint is None else 0
         self.metrics.clear()
         self._prepared = []
+        self._logs = {}
 
     def _go_back_to(self, record: EpochRecord | None) -> None:
         """Set everything to what a batch has left behind. None means: to before the first batch."""
@@ -164,6 +161,7 @@ class Coordinator:
         self.planner.wakeup_ms = record.wakeup_ms
         self.metrics.update(record.metrics)
         self._prepared = record.prepared
+        self._logs = record.logs
         self._types.load(record)
         self.checkpoints.back_to(record.checkpoint.id, record.log_bytes)
         self._statistics.restore(record.statistics)
@@ -176,6 +174,7 @@ class Coordinator:
         self.savepoints.close(self._request)
         self._output.close()
         self._sources.close()
+        self._log.close()
 
     def _enter(self, phase: AttemptPhase) -> None:
         if phase is not self._phase:
@@ -184,37 +183,26 @@ class Coordinator:
 
     # --- planning --------------------------------------------------------------------------------
 
-    def plan(self, epoch: int) -> list[LanePlan] | None:
-        """Wait until there is something to do, and plan it. Return None if the batch was planned before a
-        crash and its lanes are in the job folder."""
-        newest = self._log.newest
-        if epoch not in (newest, newest + 1):
-            raise IncompatibleCheckpointError(
-                f"Spark wants to run batch {epoch}, but the newest batch that this job knows of is {newest}. "
-                "The job folder was changed; start afresh in another one."
-            )
-        planned = self._log.planned(epoch, self._plan.settings.lanes)
-        if epoch == newest:
-            self._lose_newest_batch()
-        else:
+    def plan(self) -> list[LanePlan]:
+        """Return the lanes of the next batch: of the one that was planned before a crash, if there is one;
+        otherwise wait until there is something to do, and plan it. The output of the batch before is made
+        visible first, if it is not yet."""
+        if self._phase is AttemptPhase.COMPLETE:
             self.commit_output()
-        lanes = None
+        planned, self._planned = self._planned, None
         if planned is None:
-            lanes = self._plan_new(epoch)
+            planned = self._plan_new()
         else:
             self._plan_again(planned)
+        self._positions = planned.positions
+        self._is_last = planned.lanes[0].last_batch
         self._enter(AttemptPhase.PLANNED)
-        return lanes
+        return planned.lanes
 
-    def _lose_newest_batch(self) -> None:
-        """Go back to before the newest batch: it ran, but was not committed, so it runs again."""
-        before = self._log.newest - 1
-        self._go_back_to(self._log.read(before))
-        self.queries.committed(before)
-        self.end = None
-        self.planner.stops = False
-        self.savepoints.forget(self._log.newest)
-        self._recover_output(before)
+    @property
+    def epoch(self) -> int:
+        """The batch that is planned, or that comes next."""
+        return self._log.newest + 1
 
     def _plan_again(self, planned: BatchPlan) -> None:
         self._request = planned.savepoint
@@ -226,14 +214,15 @@ class Coordinator:
         self._clocks.add_new_splits(self._sources)
         self._statistics.batch_begins()
 
-    def _plan_new(self, epoch: int) -> list[LanePlan]:
-        planner, requests = self.planner, self.savepoints.requests
+    def _plan_new(self) -> BatchPlan:
+        planner, requests, epoch = self.planner, self.savepoints.requests, self.epoch
         reads = planner.await_work(epoch, requests, self.queries, self._tick)
         self._statistics.batch_begins()
         planner.time_ms = max(self._clock_ms(), planner.time_ms)  # processing time never goes back
         planner.ended = self._sources.ended()
         self.queries.batch_planned()
-        self._request = requests.take()
+        # A batch that may be cut takes no savepoint: one that asks meanwhile waits for the next batch.
+        self._request = None if reads and planner.cuts_by_time else requests.take()
         if self._request is not None:
             self._request.make_staging()
             if self._request.drain:
@@ -241,29 +230,45 @@ class Coordinator:
                     source: [True] * len(splits) for source, splits in planner.ended.items()
                 }
         self._clocks.add_new_splits(self._sources)
-        lanes = planner.lanes(epoch, reads, self._request, self.is_last_batch)
+        drains = self._request is not None and self._request.drain
+        # A batch that may be cut is not the last one, for something may be left of it.
+        is_over = self._sources.are_over(planner.ended) and not (reads and planner.cuts_by_time)
+        lanes = planner.lanes(epoch, reads, self._request, drains or is_over, self._logs)
         plan = BatchPlan(
-            self._sources.positions(), planner.ended, planner.time_ms, self._request, planner.stops
+            self._sources.positions(),
+            planner.ended,
+            planner.time_ms,
+            self._request,
+            planner.stops,
+            lanes,
+            self._sources.unread,
         )
-        self._log.write_plan(epoch, lanes, plan)
-        return lanes
+        self._log.write_plan(epoch, plan)
+        return plan
 
     # --- completing ------------------------------------------------------------------------------
 
-    def complete(self, epoch: int, rows: list[Row]) -> None:
-        """Take the reports of a batch that ran, show its output, and make the epoch durable.
+    def complete(self, rows: list[Row]) -> None:
+        """Take the reports of a batch that ran, make the epoch durable, and show its output.
 
-        Steps: 1. take what tasks and sinks report and advance all clocks, 2. print and collect, 3. write the
-        epoch. Two-phase sinks commit later (`commit_output`)."""
-        report = BatchReport.of(rows)
+        Steps: 1. take what tasks and sinks report and advance all clocks, 2. write the epoch, with which the
+        batch counts, 3. print and collect. Two-phase sinks commit later (`commit_output`). Raises
+        BatchInconsistentError, before anything has changed, if the batch has to run again."""
+        report, epoch = report_of(rows), self.epoch
+        if not is_consistent(report.runs):
+            raise BatchInconsistentError(
+                f"Batch {epoch}: Spark lost results after some tasks had read them, so tasks would have "
+                "built upon different ones."
+            )
         self._take(epoch, report)
-        self._output.show(epoch, rows)
         records = self._statistics.batch_completes(
-            report.works, self._clocks.watermarks(), self.checkpoints.state_bytes()
+            report.works,
+            self._clocks.watermarks(),
+            self.checkpoints.state_bytes(),
+            is_cut=bool(report.unread),
         )
-        finished = self.is_last_batch
+        finished = self._is_last
         self.end = JobEnd.FINISHED if finished else None
-        self._log.newest = epoch
         self.queries.learn()
         self.planner.completed_ms = self._clock_ms()
         checkpoint = self.checkpoints.complete(
@@ -275,26 +280,34 @@ class Coordinator:
         )
         self._end_if_asked(epoch, report)
         self._log.write(epoch, self._epoch_record(report, finished, checkpoint))
+        self._output.show(epoch, rows)
         self._enter(AttemptPhase.COMPLETE)
 
-    def _take(self, epoch: int, report: BatchReport) -> None:
+    def _take(self, epoch: int, report: Report) -> None:
         """Bring everything that tasks report about up to date, and advance all clocks."""
         self._clocks.generators.update(report.generators)
         for metrics in report.metrics:
             combine(self.metrics, metrics)
-        self._types.add(report.types)
+        self._types.add([report.types])
         checkpoint = self.checkpoints.begin()
         for log_size in report.log_sizes:
             checkpoint.add(log_size)
         self._clocks.advance(sorted(report.ends), self.metrics)
-        for task, changed in report.unions.items():
+        unions: dict[int, dict[int, bytes]] = {}
+        for task, subtask, lists in report.unions:
+            unions.setdefault(task, {})[subtask] = lists
+        for task, changed in unions.items():
             start = self._clocks.starts[task]
             self._clocks.set_unions(task, self._log.add_unions(epoch, task, start, changed))
         self.planner.wakeup_ms = report.wakeup_ms
         self._prepared = report.prepared
+        self._logs = self._logs | log_positions(report.runs)
+        self._sources.give_back(report.unread)
+        for source, split in report.unread:
+            self.planner.ended[source][split] = False
 
     def _epoch_record(
-        self, report: BatchReport, finished: bool, checkpoint: CheckpointRecord
+        self, report: Report, finished: bool, checkpoint: CheckpointRecord
     ) -> EpochRecord:
         return EpochRecord(
             self._clocks.generators,
@@ -306,13 +319,19 @@ class Coordinator:
             finished,
             checkpoint,
             self.checkpoints.log_bytes,
-            report.parts,
             self._statistics.totals(),
+            self._positions,
+            self.planner.ended,
+            self.planned_time_ms,
+            self._logs,
+            self.savepoints.unfinished(),
+            self._has_savepoint,
+            self._sources.unread,
             self._types.state_types(),
             self._types.key_types(),
         )
 
-    def _end_if_asked(self, epoch: int, report: BatchReport) -> None:
+    def _end_if_asked(self, epoch: int, report: Report) -> None:
         """Hand on the parts of a savepoint. Set `end` if the job stops with it, or at the end of the
         input."""
         stops = self.planner.stops and self._plan.settings.stop_at_end
@@ -325,8 +344,7 @@ class Coordinator:
             self.end = JobEnd.STOPPED
 
     def commit_output(self) -> None:
-        """Make the output of the newest complete batch visible. That batch must count by now. Doing it again
-        changes nothing."""
+        """Make the output of the newest complete batch visible. Doing it again changes nothing."""
         epoch = self._log.newest
         self.queries.committed(epoch)
         self._output.commit(epoch, self._prepared)
@@ -353,10 +371,11 @@ class Coordinator:
     def _job_state(self) -> JobState:
         """Return what the driver knows about the job between two batches."""
         return JobState(
-            self._sources.positions(),
+            self._positions,
             dict(self.planner.ended),
             self._clocks.generators,
             self._clocks.channels,
             self._clocks.starts,
             self.planned_time_ms,
+            self._sources.unread,
         )

@@ -3,19 +3,16 @@
     job.blob            what the job is: name, operators, parallelism (written once)
     lock                held by the driver that runs the job
     run                 "<generation> running" during a run of the job, otherwise "<generation> ended"
-    plans/N-L.lane      what lane L of batch N reads; written before batch N runs
-    plans/N.plan        positions of the sources after batch N; written after its lanes
-    epochs/N.epoch      what batch N left behind for batch N + 1; written before N is committed
+    journal/            the plan of every batch, and what it left behind: what counts (core/journal.py,
+                        epochs/epoch_log.py)
+    log/LEVEL/PARTITION/  state: segments of change logs (state/partition_log.py); the journal says how much
+                        of them counts
     unions/T-N          union lists of the subtasks of task T, as batch N left them
     committed, queryable.json, queryable/   for look-ups of queryable state (queryable/files.py)
     requests/           savepoints that other processes ask for (savepoint_requests.py)
-    spark/              Spark's own checkpoint of the query (offsets, commits, state)
 
-Every file is written under a temporary name, synced and renamed; `core/codec.py` describes the blobs. A batch
-is planned once: if its plan is there, a restart runs exactly that plan again.
-
-If E is the newest epoch, a crash can leave a plan of E + 1, or lanes of E + 1 without a plan. The plan of E,
-and every lane of a plan, are always there; a folder without them is refused (`incomplete`).
+Files other than logs are written under a temporary name, synced and renamed; `core/codec.py` describes the
+blobs. A batch is planned once: if its plan is in the journal, a restart runs exactly that plan again.
 """
 
 from __future__ import annotations
@@ -29,12 +26,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.common.file_lock import is_held, try_lock
+from millpond.common.folder_sync import sync_folder
 from millpond.common.paths import local_folder
 from millpond.core import codec
 from millpond.core.codec import BlobKind
-from millpond.driver.epochs.batch_plan import BatchPlan
-from millpond.driver.epochs.epoch_record import EpochRecord
-from millpond.engine.exchange.batch import LanePlan
+from millpond.core.journal import JOURNAL, newest_epoch, read_journal
+from millpond.core.storage import FileStorage
 from millpond.errors import (
     CheckpointInUseError,
     CorruptDataError,
@@ -42,8 +39,6 @@ from millpond.errors import (
     SavepointError,
 )
 from millpond.plan.identity import JobIdentity
-
-_LEAST_KEPT = 2  # the newest batch may have to run again, from what the one before it left behind
 
 
 def folder_name(job_name: str) -> str:
@@ -60,7 +55,6 @@ class JobFolder:
     def __init__(self, path: Path, temporary: bool) -> None:
         self.path = path
         self.temporary = temporary
-        self.kept_batches = 10
         self.generation = 0  # of the current run
         self._lock: int | None = None
 
@@ -74,8 +68,7 @@ class JobFolder:
         else:
             base = local_folder(checkpoint_dir, "execution.checkpointing.dir")
             folder = JobFolder(base / folder_name(job_name), temporary=False)
-        for part in ("plans", "epochs"):
-            (folder.path / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder._take_lock()
         return folder
 
@@ -98,11 +91,13 @@ class JobFolder:
         path = self.path / "job.blob"
         blob = _read(path)
         if blob is None:
-            if self.planned_epochs() or self.last_epoch() >= 0:
+            if self.has_begun():
                 raise self.incomplete("job.blob", "which says what the job is")
             _write(path, identity.encode())
             return identity
         stored = JobIdentity.decode(blob, str(path))
+        if not self.has_begun() and (self.path / "log").exists():
+            raise self.incomplete(JOURNAL, "which says what of the job counts")
         difference = stored.difference(identity)
         if difference is not None:
             name, before, now = difference
@@ -117,7 +112,7 @@ class JobFolder:
         """Write down the savepoint from which the job starts. Raises SavepointError if the job has begun."""
         if savepoint is None or savepoint == stored.savepoint:
             return stored
-        if self.planned_epochs() or self.last_epoch() >= 0:
+        if self.has_begun():
             raise SavepointError(
                 f"The job in the job folder {self.path} has begun already, so it cannot start from "
                 f"the savepoint {savepoint}. Leave the savepoint out to go on with that job, or use "
@@ -126,6 +121,14 @@ class JobFolder:
         stored = replace(stored, savepoint=savepoint)
         _write(self.path / "job.blob", stored.encode())
         return stored
+
+    def has_begun(self) -> bool:
+        """Return whether a batch of the job was planned."""
+        return any(True for _ in read_journal(FileStorage(self.path)))
+
+    def has_counted(self) -> bool:
+        """Return whether a batch of the job counts, so that the first one never runs again."""
+        return newest_epoch(FileStorage(self.path)) >= 0
 
     def incomplete(self, lacking: str, use: str) -> IncompatibleCheckpointError:
         """Return the error for a file that is missing although no crash can have removed it. `use` says what
@@ -169,70 +172,6 @@ class JobFolder:
             )
         return int(found.group(1))
 
-    @property
-    def spark_checkpoint(self) -> Path:
-        """Where Spark keeps its own checkpoint of the query."""
-        return self.path / "spark"
-
-    def lane_path(self, epoch: int, lane: int) -> Path:
-        """Return where the plan of a lane is, for the worker that reads it."""
-        return self.path / "plans" / f"{epoch}-{lane}.lane"
-
-    def write_plan(self, epoch: int, lanes: list[LanePlan], plan: BatchPlan) -> None:
-        """Make a batch durable. The lanes are written first: where there is a plan, there are its lanes."""
-        for lane in lanes:
-            _write(self.lane_path(epoch, lane.lane), lane.encode())
-        _write(self._plan_path(epoch), plan.encode())
-
-    def read_plan(self, epoch: int) -> BatchPlan | None:
-        """Return the plan of a batch; None if the batch was not planned, or was dropped."""
-        path = self._plan_path(epoch)
-        blob = _read(path)
-        return None if blob is None else BatchPlan.decode(blob, str(path))
-
-    def _plan_path(self, epoch: int) -> Path:
-        return self.path / "plans" / f"{epoch}.plan"
-
-    def check_lanes(self, epoch: int, lanes: int) -> None:
-        """Raise IncompatibleCheckpointError if a lane of a planned batch is missing."""
-        for lane in range(lanes):
-            path = self.lane_path(epoch, lane)
-            if not path.exists():
-                raise self.incomplete(f"plans/{path.name}", f"which says what batch {epoch} reads")
-
-    def planned_epochs(self) -> list[int]:
-        """Return the batches whose plans are still there, the oldest first."""
-        return sorted(int(path.stem) for path in (self.path / "plans").glob("*.plan"))
-
-    def is_first_batch_over(self) -> bool:
-        """Return whether batch 0 can never run again: Spark commits it before another batch is planned."""
-        return max([*self.planned_epochs(), self.last_epoch()]) > 0
-
-    def write_epoch(self, epoch: int, record: EpochRecord) -> None:
-        """Make durable what a batch has left behind."""
-        _write(self._epoch_path(epoch), record.encode())
-
-    def read_epoch(self, epoch: int) -> EpochRecord | None:
-        """Return what a batch has left behind; None if it has not completed, or was dropped."""
-        path = self._epoch_path(epoch)
-        blob = _read(path)
-        return None if blob is None else EpochRecord.decode(blob, str(path))
-
-    def _epoch_path(self, epoch: int) -> Path:
-        return self.path / "epochs" / f"{epoch}.epoch"
-
-    def last_epoch(self) -> int:
-        """Return the newest batch that has left an epoch behind; -1 if there is none."""
-        return max((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=-1)
-
-    def drop_batches_before(self, epoch: int) -> None:
-        """Delete plans and epochs of batches that can never run again, except for the newest few."""
-        limit = epoch - max(self.kept_batches, _LEAST_KEPT)
-        for path in [*(self.path / "plans").iterdir(), *(self.path / "epochs").iterdir()]:
-            number = re.match(r"\d+", path.name)
-            if number is not None and int(number.group()) < limit:
-                path.unlink(missing_ok=True)
-
     def write_unions(self, epoch: int, task: int, unions: dict[int, bytes]) -> str:
         """Write the union lists of a task's subtasks, by subtask, to a file. Return its path."""
         (self.path / "unions").mkdir(exist_ok=True, mode=0o700)
@@ -252,13 +191,12 @@ class JobFolder:
         unions: dict[int, bytes] = codec.decode(BlobKind.UNIONS, blob, path)
         return unions
 
-    def drop_unions(self) -> None:
-        """Delete union lists that no batch that may run again needs, because newer ones precede it."""
-        oldest = min((int(p.stem) for p in (self.path / "epochs").glob("*.epoch")), default=0)
+    def drop_unions(self, epoch: int) -> None:
+        """Delete union lists that are not needed after batch `epoch`, because there are newer ones."""
         files = [tuple(map(int, p.name.split("-"))) for p in (self.path / "unions").glob("[0-9]*")]
-        for task, epoch in files:
-            if any(other == task and epoch < newer <= oldest for other, newer in files):
-                (self.path / "unions" / f"{task}-{epoch}").unlink(missing_ok=True)
+        for task, written in files:
+            if any(other == task and written < newer <= epoch for other, newer in files):
+                (self.path / "unions" / f"{task}-{written}").unlink(missing_ok=True)
 
     def close(self, delete: bool) -> None:
         """End the run and free the lock. `delete` removes the folder as well."""
@@ -279,11 +217,7 @@ def _write(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(aside, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the rename must survive a power failure, too
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def _read(path: Path) -> bytes | None:

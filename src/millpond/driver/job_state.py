@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from millpond.common.time import MIN_TIMESTAMP
+from millpond.engine.exchange.batch import Unread, UnreadSplits
 from millpond.engine.exchange.controls import Start
 from millpond.engine.exchange.reports import Generators, Split
 from millpond.engine.host import origins_of
@@ -24,6 +25,7 @@ class JobState:
     channels: dict[int, Channels] = field(default_factory=dict)
     starts: dict[int, Start] = field(default_factory=dict)
     time_ms: int = 0
+    unread: UnreadSplits = field(default_factory=dict)
 
     @staticmethod
     def initial(plan: JobPlan) -> JobState:
@@ -47,6 +49,8 @@ class JobState:
             source: SourceState(position, self.ended.get(source, []), {})
             for source, position in self.positions.items()
         }
+        for (source, split), left in self.unread.items():
+            sources[source].unread[split] = (left.reads, left.skipped)
         for (source, split), generators in self.generators.items():
             if source in sources:
                 by_uid = {uid[operator]: state for operator, state in generators.items()}
@@ -73,6 +77,8 @@ class JobState:
             number = operators[uid]
             state.positions[number] = source.position
             state.ended[number] = list(source.ended)
+            for split, left in source.unread.items():
+                state.unread[number, split] = Unread(*left)
             for split, generators in source.generators.items():
                 state.generators[number, split] = {
                     operators[assigner]: generator

@@ -11,7 +11,7 @@ from millpond.driver.clocks import Clocks
 from millpond.driver.reporting.statistics import JobStatistics
 from millpond.driver.savepoint_requests import SavepointRequest, SavepointRequests
 from millpond.driver.sources import Ended, Reads, Sources
-from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.engine.exchange.batch import LanePlan, LogPositions, SplitPlan, Unread
 from millpond.errors import JobCancelledError
 from millpond.plan.physical import JobPlan
 from millpond.queryable.desk import LOOK_EVERY_MS, QueryableDesk
@@ -21,7 +21,7 @@ _IDLE_POLL_S = 0.5
 
 class BatchPlanner:
     """Plans the batches of one attempt. `clock_ms` returns processing time. `wake` ends a wait for work
-    early; any thread may set it."""
+    early; any thread may set it. `cuts_by_time`: source tasks stop reading when a batch's time is over."""
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class BatchPlanner:
         statistics: JobStatistics,
         clock_ms: Callable[[], int],
         wake: threading.Event,
+        cuts_by_time: bool = False,
     ) -> None:
         self._plan = plan
         self._sources = sources
@@ -40,7 +41,8 @@ class BatchPlanner:
         self._wake = wake
         self._cancelled = threading.Event()
         self._alignment = Alignment(plan)
-        self._credits = sizer_of(plan.settings)
+        self.cuts_by_time = cuts_by_time
+        self._credits = sizer_of(plan.settings, cuts_by_time)
         self._statistics.set_credits(self._credits.limit)
         self.time_ms = 0
         """The processing time of the newest planned batch."""
@@ -84,12 +86,15 @@ class BatchPlanner:
             now_ms = self._clock_ms()
             pause_ms = self._pause_ms(now_ms)
             if pause_ms <= 0:
-                reads = self._poll(epoch, now_ms)
+                # A savepoint does not wait for anything to be read.
+                at_once = self.cuts_by_time and requests.is_waiting()
+                reads = {} if at_once else self._poll(epoch, now_ms)
                 ended = self._sources.ended()
-                self.stops = self._is_to_stop(reads, ended)
+                self.stops = not at_once and self._is_to_stop(reads, ended)
                 is_due = self.wakeup_ms is not None and now_ms >= self.wakeup_ms
-                is_wanted = requests.is_waiting() or queries.wants_batch()
-                if reads or is_due or is_wanted or self._newly_ended(ended) or self.stops:
+                is_wanted = at_once or requests.is_waiting() or queries.wants_batch()
+                ends = self._newly_ended(ended) or self._sources.are_over(ended)
+                if reads or is_due or is_wanted or ends or self.stops:
                     return reads
             if self.output_due_ms is not None:
                 self.output_due_ms = tick(now_ms)
@@ -137,27 +142,44 @@ class BatchPlanner:
         return min(waits) / 1000 if waits else _IDLE_POLL_S
 
     def lanes(
-        self, epoch: int, reads: Reads, request: SavepointRequest | None, is_last: bool
+        self,
+        epoch: int,
+        reads: Reads,
+        request: SavepointRequest | None,
+        is_last: bool,
+        logs: LogPositions,
     ) -> list[LanePlan]:
-        """Return the lanes of a batch, with the splits of all sources dealt out to them in turn."""
+        """Return the lanes of a batch that builds upon `logs`, with the splits of all sources dealt out to
+        them in turn."""
         settings = self._plan.settings
         staging = None if request is None else str(request.staging)
         goes_to_newest = self.stops and settings.advance_at_end
         event_time = self._clocks.newest_time_ms() if goes_to_newest else None
         lanes = [
             LanePlan(
-                epoch, lane, self.time_ms, [], self._clocks.starts, is_last, staging, event_time
+                epoch,
+                lane,
+                self.time_ms,
+                [],
+                self._clocks.starts,
+                is_last,
+                staging,
+                event_time,
+                read_ms=round(self._credits.target_ms) if self.cuts_by_time else None,
             )
             for lane in range(settings.lanes)
         ]
+        lanes[0].logs = logs
         for number, (source, split) in enumerate(self._sources.splits()):
+            to_read = reads.get((source, split), Unread([]))
             lanes[number % settings.lanes].splits.append(
                 SplitPlan(
                     source,
                     split,
-                    reads.get((source, split), []),
+                    to_read.reads,
                     self.ended[source][split],
                     self._clocks.generators.get((source, split), {}),
+                    to_read.skipped,
                 )
             )
         return lanes

@@ -9,11 +9,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from millpond.core import fault_points
-from millpond.driver.job_folder import JobFolder
+from millpond.driver.epochs.epoch_record import UnfinishedSavepoint
 from millpond.driver.job_state import JobState
 from millpond.driver.savepoint_requests import SavepointRequest, SavepointRequests
 from millpond.errors import MillpondError, SavepointError
@@ -53,7 +53,9 @@ class Savepoints:
         self.requests = SavepointRequests(
             job_folder, plan.start.job_id, plan.settings.savepoint_dir
         )
-        self._done: list[_Done] = []
+        self._done: list[_Done] = []  # whose batches count, but whose writing has not begun
+        self._unfinished: list[_Done] = []
+        self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
 
     def ask(self, directory: str | None, stop: bool = False, drain: bool = False) -> Future[str]:
@@ -63,27 +65,30 @@ class Savepoints:
         self._wake()
         return future
 
-    def go_on(self, folder: JobFolder) -> None:
-        """Go on with savepoints whose batches had completed, but which had not been put together when the
-        driver died."""
-        for epoch in folder.planned_epochs():
-            plan, record = folder.read_plan(epoch), folder.read_epoch(epoch)
-            if plan is None or record is None or plan.savepoint is None:
-                continue
-            request = plan.savepoint
+    def go_on(self, unfinished: list[UnfinishedSavepoint]) -> None:
+        """Go on with savepoints whose batches count, but which had not been put together when the driver
+        died."""
+        for fields, state, epoch, parts in unfinished:
+            request = SavepointRequest(*fields)  # type: ignore[arg-type]
             if request.target.exists():
                 request.clean_up()
             elif request.staging.exists():
                 self.requests.go_on(request)
-                state = JobState(
-                    plan.positions,
-                    plan.ended,
-                    record.generators,
-                    record.channels,
-                    record.starts,
-                    plan.time_ms,
-                )
-                self.batch_done(request, state, epoch, record.parts)
+                content = SavedJobState.decode(state, "the state of the job")
+                self._add(_Done(request, content, epoch, parts))
+
+    def unfinished(self) -> list[UnfinishedSavepoint]:
+        """Return the savepoints that batches have taken, and that are not put together yet."""
+        with self._lock:
+            return [
+                (astuple(done.request), done.state.encode(), done.epoch, done.parts)
+                for done in self._unfinished
+            ]
+
+    def _add(self, done: _Done) -> None:
+        self._done.append(done)
+        with self._lock:
+            self._unfinished.append(done)
 
     def batch_done(
         self, request: SavepointRequest, state: JobState, epoch: int, parts: list[Part]
@@ -93,12 +98,8 @@ class Savepoints:
         ends_job = request.stop and (request.drain or not self.requests.is_withdrawn(request))
         # A copy, because the next batch changes the objects in the state.
         content = SavedJobState.decode(state.by_uid(self._plan).encode(), "the state of the job")
-        self._done.append(_Done(replace(request, stop=ends_job), content, epoch, parts))
+        self._add(_Done(replace(request, stop=ends_job), content, epoch, parts))
         return ends_job
-
-    def forget(self, epoch: int) -> None:
-        """Forget the savepoint of a batch that was not committed and runs again."""
-        self._done = [done for done in self._done if done.epoch != epoch]
 
     def write_what_is_done(self) -> None:
         """Put together the savepoints of batches that are committed and whose output is visible. Raises if a
@@ -116,6 +117,13 @@ class Savepoints:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
 
     def _write(self, done: _Done) -> MillpondError | None:
+        try:
+            return self._put_together(done)
+        finally:
+            with self._lock:
+                self._unfinished.remove(done)
+
+    def _put_together(self, done: _Done) -> MillpondError | None:
         request, problem = done.request, None
         if self._is_withdrawn(request):
             request.clean_up()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from millpond.datastream.connectors.base import SplitEnumerator
 from millpond.engine.context import TaskClock, TaskRuntimeContext
+from millpond.engine.exchange.batch import Unread, UnreadSplits
 from millpond.engine.exchange.reports import Split
 from millpond.engine.metric_group import TaskMetrics
 from millpond.errors import ProgramError
@@ -15,8 +16,8 @@ from millpond.plan.physical import JobPlan
 from millpond.state.source_lists import SourceLists
 
 _log = logging.getLogger(__name__)
-Reads = dict[Split, list[object]]
-"""split -> the arguments with which a batch reads it"""
+Reads = UnreadSplits
+"""split -> what a batch reads of it"""
 Ended = dict[int, list[bool]]
 """source -> for each split, whether nothing more comes"""
 
@@ -28,6 +29,7 @@ class Sources:
         self._plan = plan
         self._wake = wake
         self._enumerators: dict[int, SplitEnumerator] = {}
+        self._unread: UnreadSplits = {}
 
     def open(self) -> None:
         """Create the enumerators. They do nothing until `start`, so that they can be restored."""
@@ -42,10 +44,12 @@ class Sources:
             enumerator.open_lists = SourceLists
             self._enumerators[task.root] = enumerator
 
-    def restore(self, positions: Mapping[int, object]) -> None:
-        """Set sources to where they were. Called between `open` and `start`."""
+    def restore(self, positions: Mapping[int, object], unread: UnreadSplits) -> None:
+        """Set sources to where they were, and what they had handed out to what was not read of it. Called
+        between `open` and `start`."""
         for source, position in positions.items():
             self._enumerators[source].restore(position)
+        self._unread = dict(unread)
 
     def start(self) -> None:
         """Let every source begin to look for records, from where it was restored."""
@@ -53,17 +57,39 @@ class Sources:
             enumerator.start()
 
     def poll(self, epoch: int, now_ms: int, limit: int, paused: Mapping[int, set[int]]) -> Reads:
-        """Return what the batch `epoch` can read now: at most `limit` records per source, and nothing of the
-        splits that are paused."""
+        """Return what the batch `epoch` can read now: what earlier batches have left, and otherwise at most
+        `limit` records per source; nothing of the splits that are paused."""
         reads: Reads = {}
         for source, enumerator in self._enumerators.items():
-            enumerator.paused = paused.get(source, set())
+            stopped = paused.get(source, set())
+            behind = self._take_unread(source, stopped, reads)
+            enumerator.paused = stopped | behind
             enumerator.checkpoint = (epoch, now_ms)
             if len(enumerator.paused) == enumerator.split_count():
                 continue
             for work in enumerator.poll(limit):
-                reads.setdefault((source, work.split), []).append(work.arguments)
+                reads.setdefault((source, work.split), Unread([])).reads.append(work.arguments)
         return reads
+
+    def _take_unread(self, source: int, stopped: set[int], reads: Reads) -> set[int]:
+        """Move what earlier batches have left of a source to `reads`. Return the splits that have such."""
+        behind: set[int] = set()
+        for own, split in [split for split in self._unread if split[0] == source]:
+            # After a change of the parallelism, there may be fewer splits.
+            now = split % self._enumerators[source].split_count()
+            behind.add(now)
+            if now not in stopped and (source, now) not in reads:
+                reads[source, now] = self._unread.pop((own, split))
+        return behind
+
+    def give_back(self, unread: UnreadSplits) -> None:
+        """Keep what a batch has left unread, for the next one."""
+        self._unread |= unread
+
+    @property
+    def unread(self) -> UnreadSplits:
+        """What was handed out and is not read, nor part of the batch that is planned."""
+        return dict(self._unread)
 
     def backlogs(self) -> Iterable[int | None]:
         """Return, for each source, how many records it has that no batch was given; None if it cannot
@@ -72,7 +98,13 @@ class Sources:
 
     def ended(self) -> Ended:
         """Return which splits of each source give no further records."""
-        return {source: enumerator.ended() for source, enumerator in self._enumerators.items()}
+        return {
+            source: [
+                flag and (source, split) not in self._unread
+                for split, flag in enumerate(enumerator.ended())
+            ]
+            for source, enumerator in self._enumerators.items()
+        }
 
     def are_over(self, ended: Ended) -> bool:
         """Return whether no source can ever give another record, now that these splits have ended."""
@@ -83,7 +115,9 @@ class Sources:
 
     def have_caught_up(self) -> bool:
         """Return whether, after a poll that gave nothing, there is nothing more to read for now."""
-        return all(enumerator.caught_up() for enumerator in self._enumerators.values())
+        return not self._unread and all(
+            enumerator.caught_up() for enumerator in self._enumerators.values()
+        )
 
     def positions(self) -> dict[int, object]:
         """Return where each source is, for `restore`: after everything that was handed out."""

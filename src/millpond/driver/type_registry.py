@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from millpond.core.storage import FileStorage
 from millpond.datastream.formats.avro_schemas import Schema
+from millpond.driver.epochs.epoch_log import epoch_records
 from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.errors import IncompatibleCheckpointError
@@ -56,5 +58,7 @@ class TypeRegistry:
 
 def stored_types(folder: JobFolder) -> StoredTypes | None:
     """Return the types of states in the newest epoch of a job folder; None if there is no epoch yet."""
-    epoch = folder.read_epoch(folder.last_epoch())
-    return None if epoch is None else epoch.state_types
+    types: StoredTypes | None = None
+    for record in epoch_records(FileStorage(folder.path)):
+        types = record.state_types
+    return types

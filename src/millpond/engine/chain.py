@@ -20,6 +20,8 @@ from millpond.engine.time.watermark_operator import WatermarkOperator
 from millpond.plan.physical import ExchangePlan, JobPlan, OperatorPlan, Route, TaskPlan
 from millpond.state.handle_kinds import family_of
 
+FIRST_AT_ONCE = 8
+
 
 class OperatorChain:
     """The operators of one task in one subtask, with their own copies of the user's functions."""
@@ -43,6 +45,8 @@ class OperatorChain:
         self.metrics = TaskMetrics()
         self.router = router
         self._attempt = attempt
+        self.records_at_once = FIRST_AT_ONCE
+        """How many records a source task takes at once if its time is limited (`split_pass.py`)."""
         self._helpers: list[tuple[OperatorPlan, Function]] = []
         self.operators: dict[int, Operator] = {}
         self.assigners: dict[int, WatermarkOperator] = {}

@@ -1,4 +1,4 @@
-"""The last pass: sinks on workers get their records, and everything for the driver passes through."""
+"""Gives records to the sinks on workers; everything for the driver passes through."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from millpond.datastream.connectors.base import Epoch, SinkWriter, TwoPhaseSink
 from millpond.datastream.functions import Function, SinkContext
 from millpond.datastream.stream_graph import ExchangeKind, OperatorKind, SinkKind
 from millpond.engine.context import TaskClock, TaskRuntimeContext
+from millpond.engine.exchange.chunks import BatchInfo
 from millpond.engine.exchange.frames import Frame, Row, decode_frame, merge
 from millpond.engine.exchange.reports import Prepared, Report
 from millpond.engine.metric_group import TaskMetrics
@@ -47,7 +48,7 @@ class _Context(SinkContext):
 
 
 def has_worker_sinks(plan: JobPlan) -> bool:
-    """Return True if some sink runs on the workers, so that this pass is needed."""
+    """Return True if some sink runs on the workers, so that records must be brought to it."""
     return any(sink.kind in _ON_WORKERS for sink in plan.sinks.values())
 
 
@@ -79,10 +80,10 @@ class SinkHost:
         self._opened: dict[tuple[int, int], tuple[SinkPlan, TaskMetrics]] = {}
 
     def run(
-        self, rows: Iterable[Row], subtask: int | None, epoch: int, processing_time_ms: int
+        self, rows: Iterable[Row], subtask: int | None, batch: BatchInfo, report: Report
     ) -> list[Row]:
-        """Write the records that are for sinks on the workers. Return all other rows, and a report for each
-        sink that got records.
+        """Write the records that are for sinks on the workers. Return all other rows. What the driver is to
+        know about each sink that got records is added to `report`.
 
         `subtask` is the subtask of the sinks, if records stay where they are. If it is None, the labels of
         the rows say it. If writing fails, what two-phase sinks have prepared is aborted."""
@@ -99,7 +100,7 @@ class SinkHost:
             else:
                 sink_subtask = split_label(row[1])[1] if subtask is None else subtask
                 frames.setdefault((frame.target, sink_subtask), []).append(frame)
-        context = _Context(epoch, processing_time_ms)
+        context = _Context(batch.epoch, batch.processing_time_ms)
         writers: list[SinkWriter] = []
         try:
             for (sink_id, sink_subtask), sink_frames in sorted(frames.items()):
@@ -107,12 +108,9 @@ class SinkHost:
                 since_ns = self._meter.clock_ns()
                 message = self._write(sink, sink_subtask, sink_frames, context, writers)
                 self._meter.add_time(sink_id, sink_subtask, self._meter.clock_ns() - since_ns)
-                report = Report(
-                    prepared=Prepared(sink_id, sink_subtask, message),
-                    metrics=metrics.take(),
-                    work=self._meter.sink_work(sink_id, sink_subtask),
-                )
-                passed.append(report.to_row(0))
+                report.prepared.append(Prepared(sink_id, sink_subtask, message))
+                report.add_metrics(metrics.take())
+                report.works.append(self._meter.sink_work(sink_id, sink_subtask))
         except BaseException:
             for writer in writers:
                 with suppress(Exception):  # the first error is the one to report
@@ -165,11 +163,12 @@ class SinkHost:
             opened = self._opened[sink_id, subtask] = (sink, metrics)
         return opened
 
-    def close(self) -> None:
-        """Close the functions of all sinks that were opened."""
-        for (_, subtask), (sink, _) in self._opened.items():
-            close_function(sink.function, sink.name, subtask)
-        self._opened.clear()
+    def close(self, partition: int | None = None) -> None:
+        """Close the functions of the sinks that were opened, in a partition or in all of them."""
+        for key, (sink, _) in list(self._opened.items()):
+            if partition in (None, key[1] % self.plan.parallelism):
+                del self._opened[key]
+                close_function(sink.function, sink.name, key[1])
 
 
 def _write_many(writer: SinkWriter, bundle: Bundle) -> bool:

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy
 
 from millpond.common.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from millpond.core.bundle import PHASE_RECORD, Bundle
-from millpond.core.record_columns import Values
+from millpond.core.record_columns import Values, cut
 from millpond.engine.chain import OperatorChain
-from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.engine.exchange.batch import LanePlan, SplitPlan, Unread
 from millpond.engine.exchange.controls import SplitEnd
 from millpond.engine.exchange.frames import Producer, Row
-from millpond.engine.exchange.reports import DRIVER_LABEL, Report
+from millpond.engine.exchange.reports import Report
 from millpond.engine.operators.user_errors import user_error
 from millpond.engine.work_meter import Pass
 from millpond.state.timers import earliest
 
+_PIECE_NS = 10_000_000
+_MOST_AT_ONCE = 1 << 20
+
 
 def run_split(
-    chain: OperatorChain, split: SplitPlan, batch: LanePlan, ends: list[SplitEnd], work: Pass
+    chain: OperatorChain,
+    split: SplitPlan,
+    batch: LanePlan,
+    report: Report,
+    work: Pass,
+    until_ns: int | None = None,
 ) -> Iterator[Row]:
-    """Read a split, and yield frames for other tasks and for sinks, then a report for the driver.
+    """Read a split, and yield frames for other tasks and for sinks. What the driver is to know is added to
+    `report`. While the caller handles a row, time does not count as work.
 
-    How far the split has come is added to `ends`. While the caller handles a row, time does not count as
-    work."""
+    At `until_ns`, if it is given, reading stops, after some records at least, and the report says what is
+    left."""
     router = chain.router
     router.begin(Producer(chain.task.root, split.split), chain.subtask)
     now_ms = batch.processing_time_ms
@@ -35,32 +45,91 @@ def run_split(
     for operator in chain.assigners.values():
         operator.resume(split.saved.get(operator.plan.id), now_ms)
     count = 0
-    for arguments in split.reads:
-        for values, timestamps in _read(chain, arguments):
-            sequences = numpy.arange(count, count + len(values), dtype=numpy.int64)
-            count += len(values)
-            chain.root.process(Bundle(values, timestamps, MIN_TIMESTAMP, PHASE_RECORD, sequences))
-            if router.has_packed:
-                work.pause()
-                yield from router.packed()
-                work.resume()
+    pieces = _Pieces(chain, split, work.clock_ns, until_ns)
+    for values, timestamps in pieces:
+        sequences = numpy.arange(count, count + len(values), dtype=numpy.int64)
+        count += len(values)
+        chain.root.process(Bundle(values, timestamps, MIN_TIMESTAMP, PHASE_RECORD, sequences))
+        if router.has_packed:
+            work.pause()
+            yield from router.packed()
+            work.resume()
     rows = router.take_rows()
     work.pause()
     yield from rows
     work.resume()
-    report = _finish(chain, split, batch)
-    ends.extend(report.ends)
+    if pieces.unread is not None:
+        report.unread[split.source, split.split] = pieces.unread
+        split = replace(split, ended=False)
+    report.add(_finish(chain, split, batch))
     work.records_in = count
-    work.end(router, report)
-    yield report.to_row(DRIVER_LABEL)
+    work.add_sent(router)
+    work.end(report)
 
 
-def _read(
-    chain: OperatorChain, arguments: object
-) -> Iterator[tuple[Values, list[int | None] | None]]:
-    """Yield (values, their timestamps or None) as the source reads them."""
+Records = tuple[Values, "list[int | None] | None"]
+"""(values, their timestamps or None)"""
+
+
+class _Pieces:
+    """The records of a split in pieces, until there are no more or the time is over.
+
+    A piece is what a source reads at once. If the time is limited, it is cut into pieces that take only a
+    small part of the time, because functions may be slow: how slow shows in the pieces before."""
+
+    def __init__(
+        self,
+        chain: OperatorChain,
+        split: SplitPlan,
+        clock_ns: Callable[[], int],
+        until_ns: int | None,
+    ) -> None:
+        self._chain = chain
+        self._split = split
+        self._clock_ns = clock_ns
+        self._until_ns = until_ns
+        self.unread: Unread | None = None
+
+    def __iter__(self) -> Iterator[Records]:
+        reads = self._split.reads
+        for number, arguments in enumerate(reads):
+            done = self._split.skipped if number == 0 else 0
+            for piece in self._cut(_read(self._chain, arguments, done)):
+                began_ns = self._clock_ns()
+                yield piece
+                done += len(piece[0])
+                if self._until_ns is not None:
+                    now_ns = self._clock_ns()
+                    self._adjust(len(piece[0]), now_ns - began_ns)
+                    if now_ns >= self._until_ns:
+                        self.unread = Unread(reads[number:], done)
+                        return
+
+    def _cut(self, records: Iterable[Records]) -> Iterator[Records]:
+        for values, timestamps in records:
+            start = 0
+            while start < len(values):
+                most = len(values) if self._until_ns is None else self._chain.records_at_once
+                end = min(start + most, len(values))
+                yield cut(values, start, end), None if timestamps is None else timestamps[start:end]
+                start = end
+
+    def _adjust(self, records: int, took_ns: int) -> None:
+        chain = self._chain
+        wanted = records * _PIECE_NS // max(took_ns, 1)
+        chain.records_at_once = max(1, min(wanted, 4 * chain.records_at_once, _MOST_AT_ONCE))
+
+
+def _read(chain: OperatorChain, arguments: object, skipped: int) -> Iterator[Records]:
+    """Yield what the source reads, without the first `skipped` records."""
     try:
         for values, timestamps in chain.root.plan.function.read_many(arguments):
+            count = len(values)
+            if skipped:
+                left = min(skipped, count)
+                values = cut(values, left, count)
+                timestamps = None if timestamps is None else timestamps[left:]
+                skipped -= left
             if len(values):
                 yield values, timestamps
     except Exception as problem:
@@ -87,7 +156,7 @@ def _finish(chain: OperatorChain, split: SplitPlan, batch: LanePlan) -> Report:
         ends=ends,
         generators={(split.source, split.split): saved},
         wakeup_ms=earliest(*idle_times),
-        metrics=chain.metrics.take(),
+        metrics=[chain.metrics.take()],
     )
 
 

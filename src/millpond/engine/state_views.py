@@ -1,13 +1,13 @@
 """Which versions of queryable states can be read while another thread works on them (O6).
 
 One thread works: it loads key groups, runs batches on them, and keeps them until the next batch. Other
-threads may read at any moment, and get exactly what batch C left, where C is the newest batch that Spark has
-committed. Here is why that works:
+threads may read at any moment, and get exactly what batch C left, where C is the newest batch that counts.
+Here is why that works:
 
 1. A key group has at most two versions: the one from before the newest batch that ran here (`base_epoch`),
    which tables remember until they are committed, and the one that this batch left (`now_epoch`), once it is
-   finished. Every batch runs on every key group. So if this slot is still the one that works on the key
-   group, C is one of the two, and the reader says which.
+   finished. Every batch runs on every key group of a task with queryable state. So if this slot is still the
+   one that works on the key group, C is one of the two, and the reader says which.
 2. While a batch changes tables, only the base is read. Tables either remember what was there before they
    change it, and are read in the opposite order (`state/hash/tables.py`), or keep changes apart until the
    commit (`state/ordered/tables.py`).
@@ -17,7 +17,7 @@ committed. Here is why that works:
 4. What a reader takes out is immutable, or a copy that was made in one step of the interpreter.
 
 If neither version is C, there is no answer here. Either the key group is elsewhere now (C is newer than both
-versions), or so many changes were waiting that they were committed before Spark committed the batch (the base
+versions), or so many changes were waiting that they were committed before the batch counted (the base
 is newer than C).
 
 A backend that cannot be read from another thread (`reads_from_any_thread`) is never read while a batch runs
@@ -33,7 +33,6 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from millpond.common.basic_types import PickledBytesTypeInfo, TypeInformation
-from millpond.core.labels import NUMBERS_PER_TASK
 from millpond.datastream.state import StateDescriptor
 from millpond.datastream.state_backend import StateBackend
 from millpond.errors import MillpondError, ProgramError
@@ -42,10 +41,6 @@ from millpond.state.key_group_state import KeyGroupState
 
 R = TypeVar("R")
 GroupId = tuple[int, int]  # task, key group
-NEEDS_SLOTS = (
-    "The program has queryable state, which only slots can serve, but millpond.slots is off: "
-    "set it to on."
-)
 
 
 class ReaderLock(AbstractContextManager[bool], Protocol):
@@ -76,8 +71,8 @@ class QueryableState:
     operator: OperatorPlan
     descriptor: StateDescriptor
     key_type: TypeInformation | None
+    parallelism: int
     max_parallelism: int
-    first_number: int  # of the task's key groups among all labels of its level (core/labels.py)
 
 
 class GroupView:
@@ -236,11 +231,6 @@ class StateViews:
         return found if view.sequence == sequence else Unreadable.MOVING
 
 
-def has_queryable_sinks(plan: JobPlan) -> bool:
-    """Return True if a stream ends with as_queryable_state. A plan knows no other queryable states."""
-    return any(hasattr(operator.function, "queryable_name") for operator in plan.operators.values())
-
-
 def describe(
     plan: JobPlan, task: int, operator: OperatorPlan, descriptor: StateDescriptor
 ) -> QueryableState:
@@ -255,6 +245,6 @@ def describe(
         operator,
         descriptor,
         declared[0] if declared else None,
+        physical.parallelism,
         physical.max_parallelism,
-        physical.ordinal * NUMBERS_PER_TASK,
     )

@@ -84,10 +84,14 @@ class Pass:
         self._task = task
         self._subtask = subtask
         self._since_ns = meter.clock_ns()
+        self.clock_ns = meter.clock_ns
         self.records_in = 0
         self.bytes_in = 0
-        self._keyed: tuple[int, int] | None = None
-        self._hottest: tuple[tuple[str, int], ...] = ()
+        self._keyed: list[tuple[int, int]] = []
+        self._hottest: list[tuple[str, int]] = []
+        self._records_out = 0
+        self._bytes_out = 0
+        self._to_sinks: dict[tuple[int, int], tuple[int, int]] = {}
 
     def pause(self) -> None:
         """Stop counting time, until `resume` is called."""
@@ -103,34 +107,44 @@ class Pass:
         `keys` has an entry for every record, and `keyed_count` says how many of the records came by key: if
         they are fewer, a None among the keys is not a key. If batches are small, only some of them are looked
         at, and stand for the others."""
-        self._keyed = (key_group, keyed_count)
+        self._keyed.append((key_group, keyed_count))
         unseen = self._meter.unseen
         before = unseen.get((self._task, key_group))
         count = keyed_count + (before or 0)
         is_due = before is None or count >= _SAMPLE_EVERY
         unseen[self._task, key_group] = 0 if is_due else count
         if is_due:
-            self._hottest = hottest(keys, count, none_is_a_key=keyed_count == len(keys))
+            self._hottest += hottest(keys, count, none_is_a_key=keyed_count == len(keys))
 
-    def end(self, router: Router, report: Report) -> None:
-        """Put the counts into the report of the pass, unless it is empty and no record came or went."""
+    def add_sent(self, router: Router) -> None:
+        """Add what was sent since the router has turned to a split or label."""
+        self._records_out += router.records_out
+        self._bytes_out += router.bytes_out
+        for target, (records, size) in router.to_sinks.items():
+            before = self._to_sinks.get(target, (0, 0))
+            self._to_sinks[target] = before[0] + records, before[1] + size
+
+    def end(self, report: Report) -> None:
+        """Put the counts into the report of the pass, unless no record came or went."""
         self.pause()
-        if not (report or self.records_in or router.records_out):
+        if not (self.records_in or self._records_out):
             return
-        meter, sinks = self._meter, router.to_sinks
-        report.work = WorkCounts(
-            self._task,
-            self._subtask,
-            self.records_in,
-            router.records_out,
-            self.bytes_in,
-            router.bytes_out,
-            meter.take_time(self._task, self._subtask),
-            self._keyed,
-            self._hottest,
-            tuple((*target, *sent) for target, sent in sinks.items()) if sinks else (),
-            round(meter.memory_share(), 3),
-            meter.machine,
+        meter = self._meter
+        report.works.append(
+            WorkCounts(
+                self._task,
+                self._subtask,
+                self.records_in,
+                self._records_out,
+                self.bytes_in,
+                self._bytes_out,
+                meter.take_time(self._task, self._subtask),
+                tuple(self._keyed),
+                tuple(self._hottest),
+                tuple((*target, *sent) for target, sent in self._to_sinks.items()),
+                round(meter.memory_share(), 3),
+                meter.machine,
+            )
         )
 
 

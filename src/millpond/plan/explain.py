@@ -94,7 +94,7 @@ def to_json(graph: StreamGraph, plan: JobPlan, chaining: bool = True) -> dict[st
 
 
 def draw(graph: StreamGraph, plan: JobPlan, chaining: bool = True) -> str:
-    """One box per pass of the Spark query; inside, the chains; beside each, where records go."""
+    """One box per pass; inside, the chains; beside each, where records go."""
     chain_of = chains(graph, plan, chaining)
     boxes: list[tuple[str, list[str]]] = []
     for level in range(plan.levels + 1):
@@ -112,7 +112,9 @@ def draw(graph: StreamGraph, plan: JobPlan, chaining: bool = True) -> str:
     width = max(len(line) for title, lines in boxes for line in [title, *lines])
     drawn = [_box(title, lines, width) for title, lines in boxes]
     arrow = "\n" + " " * 8 + "|\n"
-    return f"Job '{plan.name}': one Spark query, {plan.levels + 1} passes\n" + arrow.join(drawn)
+    return f"Job '{plan.name}': one Spark job per batch, {plan.levels + 1} passes\n" + arrow.join(
+        drawn
+    )
 
 
 def _task_lines(

@@ -3,17 +3,19 @@
 A *task* is an operator that needs its records brought to it (by key, by rebalance, from two
 inputs), with everything that follows it without an exchange. A *source task* is the same for a source.
 A task's *level* is the longest way to it, counted in exchanges; source tasks are level 0. Spark runs one
-pass per level, and rows for later levels just pass through: that is how any acyclic graph, with any
-number of sinks, is one linear Spark query.
+pass per level, and rows for later levels just pass through: that is how a batch of any acyclic graph, with
+any number of sinks, is one linear Spark job.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from millpond.common.typeinfo import TypeInformation
-from millpond.core.key_groups import default_max_parallelism
+from millpond.core.key_groups import default_max_parallelism, subtask_of
 from millpond.datastream.operator_state import keeps_operator_state
 from millpond.datastream.stream_graph import (
     Exchange,
@@ -107,6 +109,12 @@ class TaskPlan:
         """How many labels the task has: its key groups, or its subtasks if it has no key."""
         return self.max_parallelism if self.keyed else self.parallelism
 
+    def subtask_of(self, number: int) -> int:
+        """Return the subtask that works on a key group; the number itself if the task has no key."""
+        if not self.keyed:
+            return number
+        return subtask_of(number, self.parallelism, self.max_parallelism)
+
 
 @dataclass
 class SinkPlan:
@@ -155,6 +163,16 @@ class JobPlan:
         at_level = [task for task in self.tasks.values() if task.level == level]
         return sorted(at_level, key=lambda task: task.ordinal)
 
+    def numbers_in(self, task: TaskPlan, partition: int) -> tuple[int, ...]:
+        """Return the key groups of a task, or its subtasks if it has no key, that are in a partition."""
+        return numbers_by_partition(
+            task.labels, task.keyed, task.parallelism, self.parallelism
+        ).get(partition, ())
+
+    def partitions_of(self, task: TaskPlan) -> Iterable[int]:
+        """Return the partitions in which a task has key groups or subtasks."""
+        return numbers_by_partition(task.labels, task.keyed, task.parallelism, self.parallelism)
+
     def listeners(self, origin: int) -> list[TaskPlan]:
         """The tasks whose event-time clock depends on a watermark origin."""
         return [
@@ -162,6 +180,20 @@ class JobPlan:
             for task in self.tasks.values()
             if any(origin in task_input.origins for task_input in task.inputs)
         ]
+
+
+@lru_cache(maxsize=1000)
+def numbers_by_partition(
+    labels: int, keyed: bool, parallelism: int, partitions: int
+) -> dict[int, tuple[int, ...]]:
+    """Return, for each partition in which a task has any, its key groups (or subtasks). A subtask is in the
+    partition of the same number, as long as there are so many."""
+    found: dict[int, tuple[int, ...]] = {}
+    for number in range(labels):
+        subtask = subtask_of(number, parallelism, labels) if keyed else number
+        partition = subtask % partitions
+        found[partition] = (*found.get(partition, ()), number)
+    return found
 
 
 def needs_own_task(node: Node, graph: StreamGraph, parallelism: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.common.time import MIN_TIMESTAMP
 from millpond.core import codec
-from millpond.core.key_groups import key_group_of
+from millpond.core.key_groups import key_group_of, subtask_of
 from millpond.datastream.state import StateDescriptor
 from millpond.engine.state_views import QueryableState, StateViews, Unreadable
 from millpond.errors import MillpondError, QueryableStateError
@@ -101,7 +101,9 @@ class Answers:
         except (MillpondError, TypeError, ValueError, RecursionError) as problem:
             question.result = [Status.FAILED, f"{reader.title}: {problem}"]
             return question
-        partition = (reader.declared.first_number + number) % self._partitions
+        declared = reader.declared
+        subtask = subtask_of(number, declared.parallelism, declared.max_parallelism)
+        partition = subtask % self._partitions
         if partition != self._partition:
             text = f"the key belongs to partition {partition}, this is {self._partition}"
             question.result = [Status.ELSEWHERE, text]
@@ -251,5 +253,5 @@ def description(declared: QueryableState) -> dict[str, Any]:
         "key-type": None if key_schema is None or is_pickled(key_schema) else key_schema,
         "entry-type": None if entry_schema is None or is_pickled(entry_schema) else entry_schema,
         "max-parallelism": declared.max_parallelism,
-        "first-number": declared.first_number,
+        "parallelism": declared.parallelism,
     }

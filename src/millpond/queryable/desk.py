@@ -59,7 +59,7 @@ class QueryableDesk:
         return bool(self._known.by_name)
 
     def committed(self, epoch: int) -> None:
-        """Publish that Spark has committed this batch. Called before the batch's output becomes visible:
+        """Publish that this batch counts. Called before the batch's output becomes visible:
         whoever has seen that finds state that is as new."""
         if self._folder is not None and files.has_queryable_state(self._folder):
             files.write_committed(self._folder, self._generation, epoch)

@@ -1,6 +1,6 @@
 """What a job folder says about queryable state (O6): who answers, and which batch counts.
 
-    committed            "<generation> <epoch>": the newest batch that Spark has committed; by the driver
+    committed            "<generation> <epoch>": the newest batch that counts; by the driver
     queryable.json       the states that there are; by the driver, once it knows them; stays over restarts
     queryable/P.json     where the slot of partition P answers, and the token it expects; by the slot
     queryable/wanted     there if somebody waits for a batch, because a slot is gone or has not loaded yet
@@ -146,12 +146,12 @@ def read_states(job_folder: Path) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 def write_committed(job_folder: Path, generation: int, epoch: int) -> None:
-    """Write that Spark has committed a batch."""
+    """Write that a batch counts."""
     write_private(job_folder / "committed", f"{generation} {epoch}")
 
 
 class CommittedEpoch:
-    """The newest batch that Spark has committed in a run, as the driver has written it down."""
+    """The newest batch of a run that counts, as the driver has written it down."""
 
     def __init__(self, job_folder: Path, generation: int) -> None:
         self._path = job_folder / "committed"

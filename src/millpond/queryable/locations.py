@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from millpond.core.key_groups import key_group_of
+from millpond.core.journal import newest_epoch
+from millpond.core.key_groups import key_group_of, subtask_of
+from millpond.core.storage import FileStorage
 from millpond.errors import QueryableStateError, RetryLaterError, UnknownStateError
 from millpond.queryable import files
 
@@ -72,7 +74,7 @@ def _state(
     learned_in, known = files.read_states(job_folder)
     if name in known:
         return known[name]  # the function will be opened again
-    has_run = any((job_folder / "epochs").glob("*.epoch"))
+    has_run = newest_epoch(FileStorage(job_folder)) >= 0
     if learned_in == generation or (has_run and not files.has_queryable_state(job_folder)):
         there = ", ".join(sorted(known)) or "none"
         raise UnknownStateError(f"The job has no queryable state '{name}'; there are: {there}.")
@@ -83,8 +85,8 @@ def _state(
 
 
 def partition_of(location: dict[str, Any], key: object) -> int:
-    """Return the partition whose slot has a key: number of the key group mod partitions
-    (`core/labels.py`)."""
-    key_group = key_group_of(key, location["max-parallelism"])
-    partition: int = (location["state"]["first-number"] + key_group) % location["partitions"]
-    return partition
+    """Return the partition whose slot has a key: that of the subtask that works on its key group."""
+    maximum: int = location["max-parallelism"]
+    subtask = subtask_of(key_group_of(key, maximum), location["state"]["parallelism"], maximum)
+    partitions: int = location["partitions"]
+    return subtask % partitions

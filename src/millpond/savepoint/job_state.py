@@ -3,7 +3,8 @@
 
 Payload of the blob (see core/codec.py for the envelope), a tuple:
 
-    (uid of a source -> (position, ended, split -> uid of an assigner -> its generator),
+    (uid of a source -> (position, ended, split -> uid of an assigner -> its generator,
+                         split -> (reads, number of records of the first read that were read already)),
      uid of a watermark origin -> channels,
      uid of the root of a task -> (watermarks of its inputs, clock),
      processing time in ms)
@@ -33,6 +34,9 @@ class SourceState:
     """For each split, whether it gives no further records."""
     generators: dict[int, dict[str, object]]
     """split -> uid of an assigner -> what its watermark generator remembers"""
+    unread: dict[int, tuple[list[object], int]] = field(default_factory=dict)
+    """split -> what was handed out and not read: the arguments of reads, and how many records of the first
+    one were read"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class SavedJobState:
             BlobKind.JOB_STATE,
             (
                 {
-                    uid: (source.position, source.ended, source.generators)
+                    uid: (source.position, source.ended, source.generators, source.unread)
                     for uid, source in self.sources.items()
                 },
                 self.channels,
@@ -78,6 +82,15 @@ class SavedJobState:
             {uid: TaskClockState(*clock) for uid, clock in clocks.items()},
             time_ms,
         )
+
+
+def _with_unread(payload: tuple[dict[str, tuple[object, ...]], *tuple[object, ...]]) -> object:
+    """Return a payload of version 1, in which sources have left nothing unread, as one of version 2."""
+    sources, *rest = payload
+    return ({uid: (*source, {}) for uid, source in sources.items()}, *rest)
+
+
+codec.UPGRADES[BlobKind.JOB_STATE, 1] = _with_unread
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow.parquet
 
 from millpond import __version__
+from millpond.common.folder_sync import sync_folder
 from millpond.core import fault_points
 from millpond.plan.identity import state_layout
 from millpond.plan.physical import JobPlan, OperatorPlan, TaskPlan
@@ -101,7 +102,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         yield building
         _sync(building)
         os.rename(building, target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
         raise
@@ -227,11 +228,3 @@ def _sync(folder: Path) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

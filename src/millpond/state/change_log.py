@@ -1,14 +1,14 @@
 """The change log of one key group: the truth that the state in memory is a cache of.
 
     rows   a snapshot (one or more rows; a large one is a snapshot and changes that belong to it), then the
-           changes: one blob per batch (one or more rows each), or a segment of many small ones
+           changes: one blob per batch (one or more rows each), or many small ones joined
     head   names the newest version, and which rows are valid
 
 A batch reads the head, appends a change and writes the head: its cost grows with what has changed (E41). Once
-there are enough small changes, they are written again as one segment, so that a log never has so many rows
+there are enough small changes, they are written again, joined, so that a log never has so many rows
 that reading it takes long. When the changes have overwritten far more than the snapshot holds, the batch
 writes a new snapshot instead and drops the old rows. Key groups do so at different times, so that no batch
-stalls. Rows are cut into chunks, because very large values are slow in Spark's state server.
+stalls. Rows are cut into chunks, so that the log of a partition can be cleaned up in small steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from millpond.errors import CorruptDataError, StateLostError
 from millpond.state.key_group_state import KeyGroupState
 
 CHUNK_BYTES = 256 * 1024
-SEGMENT_BYTES = 32 * 1024  # small changes are joined to a segment once they are this large together
+JOINED_BYTES = 32 * 1024  # small changes are joined once they are this large together
 COMPACT_MIN_BYTES = 64 * 1024
 COMPACT_MAX_CHANGES = 25_600
 # What was overwritten may be this many times as large as the snapshot, plus up to 1, by key group.
@@ -35,7 +35,7 @@ HISTORY_LENGTH = 16
 
 
 class LogStore(Protocol):
-    """Where a log is kept: Spark's state store, or memory."""
+    """Where a log is kept: the log of its partition, or memory."""
 
     def read_head(self) -> bytes | None:
         """Return the head, or None if the log is new."""
@@ -57,7 +57,7 @@ class LogHead(NamedTuple):
     """Names version `version` of a log.
 
     Rows `first_row` to `next_row` - 1 are valid. Since version `append_version` rows have only been added.
-    From `fresh_row` on there are small changes that are in no segment yet. `overwritten` is the share of the
+    From `fresh_row` on there are small changes that are not joined yet. `overwritten` is the share of the
     changes before the snapshot that had overwritten something when it was written. `token` is new with every
     write; `history` has (version, token) of the newest versions, so that a state in memory can be recognised
     as one of them.
@@ -95,7 +95,7 @@ class CachedState(NamedTuple):
 
 
 class FreshChanges(NamedTuple):
-    """The blobs from the head's `fresh_row` on, kept with the state so that writing a segment reads
+    """The blobs from the head's `fresh_row` on, kept with the state so that joining them reads
     nothing."""
 
     token: bytes
@@ -256,7 +256,7 @@ def _write_change(
 ) -> LogHead:
     change = codec.encode(BlobKind.CHANGE, state.changes())
     head = head._replace(changes=head.changes + 1, change_bytes=head.change_bytes + len(change))
-    if len(change) > SEGMENT_BYTES // 4:  # large enough to be read quickly as it is
+    if len(change) > JOINED_BYTES // 4:  # large enough to be read quickly as it is
         state.fresh_changes = FreshChanges(head.token, ())
         next_row = _write_chunks(store, head.next_row, change)
         return head._replace(fresh_row=next_row, next_row=next_row, written_bytes=len(change))
@@ -265,12 +265,12 @@ def _write_change(
         read = _read_blobs(store, head.fresh_row, head.next_row, state.where)
         fresh = FreshChanges(token_before, tuple(blob for blob, _ in read))
     blobs = (*fresh.blobs, change)
-    if sum(map(len, blobs)) < SEGMENT_BYTES:
+    if sum(map(len, blobs)) < JOINED_BYTES:
         state.fresh_changes = FreshChanges(head.token, blobs)
         next_row = _write_chunks(store, head.next_row, change)
         return head._replace(next_row=next_row, written_bytes=len(change))
-    segment = codec.encode(BlobKind.SEGMENT, blobs)
-    next_row = _write_chunks(store, head.fresh_row, segment)
+    joined = codec.encode(BlobKind.JOINED, blobs)
+    next_row = _write_chunks(store, head.fresh_row, joined)
     for row in range(next_row, head.next_row):
         store.delete_row(row)
     state.fresh_changes = FreshChanges(head.token, ())
@@ -278,7 +278,7 @@ def _write_change(
         fresh_row=next_row,
         next_row=next_row,
         append_version=head.version,
-        written_bytes=len(segment),
+        written_bytes=len(joined),
     )
 
 
@@ -308,8 +308,8 @@ def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
 def _read_changes(store: LogStore, row: int, end_row: int, where: str) -> Iterator[dict[str, Any]]:
     for blob, where_blob in _read_blobs(store, row, end_row, where):
         kind = blob[3] if len(blob) > 3 else None
-        if kind == BlobKind.SEGMENT:
-            for change in codec.decode(BlobKind.SEGMENT, blob, where_blob):
+        if kind == BlobKind.JOINED:
+            for change in codec.decode(BlobKind.JOINED, blob, where_blob):
                 yield codec.decode(BlobKind.CHANGE, change, where_blob)
         else:
             expected = BlobKind.SNAPSHOT if kind == BlobKind.SNAPSHOT else BlobKind.CHANGE

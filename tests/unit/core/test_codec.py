@@ -20,7 +20,8 @@ from millpond.driver.epochs.batch_plan import BatchPlan
 from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.reporting.checkpoint_history import CheckpointRecord
 from millpond.driver.savepoint_requests import SavepointRequest
-from millpond.engine.exchange.batch import LanePlan, SplitPlan
+from millpond.engine.exchange.batch import LanePlan, SplitPlan, Unread
+from millpond.engine.exchange.chunks import BatchInfo, decode_chunk, encode_chunks
 from millpond.engine.exchange.controls import (
     Control,
     SplitEnd,
@@ -29,7 +30,14 @@ from millpond.engine.exchange.controls import (
     encode_control,
 )
 from millpond.engine.exchange.frames import Frame, Producer, decode_frame, encode_frame
-from millpond.engine.exchange.reports import LogSize, Prepared, Report, UnionLists, WorkCounts
+from millpond.engine.exchange.reports import (
+    LogSize,
+    PassRun,
+    Prepared,
+    Report,
+    UnionLists,
+    WorkCounts,
+)
 from millpond.errors import CorruptDataError
 from millpond.plan.identity import JobIdentity
 from millpond.savepoint.job_state import SavedJobState, SourceState, TaskClockState
@@ -52,13 +60,22 @@ def frame_blob() -> bytes:
 
 def control_blob() -> bytes:
     start = Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: b"lists"})
-    return encode_control(Control(99, start, [SplitEnd(2, 0, 7, True)], False, "/savepoints/.s1"))
+    log = (("log/1/0/1-ab-0", 500),)
+    ends = [SplitEnd(2, 0, 7, True)]
+    return encode_control(Control(99, start, ends, False, "/savepoints/.s1", 4, log))
 
 
-def lane_blob() -> bytes:
-    split = SplitPlan(1, 0, [[1, 2, 3]], False, {2: ("generator", 5, 90)})
+def lane() -> LanePlan:
+    split = SplitPlan(1, 0, [[1, 2, 3]], False, {2: ("generator", 5, 90)}, 1)
     start = Start([5], {1: [(5, True)]}, 5)
-    return LanePlan(4, 0, 99, [split], {7: start}, False, "/savepoints/.s1").encode()
+    logs = {(1, 0): (("log/1/0/1-ab-0", 500),)}
+    return LanePlan(4, 0, 99, [split], {7: start}, False, "/savepoints/.s1", 1000, logs, 200)
+
+
+def chunk_blob() -> bytes:
+    rows = [(1, 3, frame_blob()), (127, 0, b"report")]
+    (blob,) = encode_chunks(b"token", BatchInfo(4, 99, False), rows)
+    return blob
 
 
 def part_blob() -> bytes:
@@ -119,21 +136,33 @@ def report() -> Report:
         ends=[SplitEnd(2, 0, 7, True)],
         generators={(1, 0): {2: ("generator", 5, 90)}},
         wakeup_ms=500,
-        metrics={"count.seen": ("sum", 3)},
-        log_size=LogSize(7, 3, 100, 4000),
-        unions=UnionLists(7, 0, b"lists"),
-        part=(7, 3, 1234),
+        metrics=[{"count.seen": ("sum", 3)}],
+        log_sizes=[LogSize(7, 3, 100, 4000)],
+        unions=[UnionLists(7, 0, b"lists")],
+        parts=[(7, 3, 1234)],
         types={"count": {"views": [("value", {"value": "int"})]}},
-        prepared=Prepared(9, 1, "message"),
-        work=WorkCounts(
-            7, 0, 10, 8, 100, 80, 5000, (3, 10), (("ann", 4),), ((9, 1, 8, 80),), 0.5, "here"
-        ),
+        prepared=[Prepared(9, 1, "message")],
+        works=[
+            WorkCounts(
+                7, 0, 10, 8, 100, 80, 5000, ((3, 10),), (("ann", 4),), ((9, 1, 8, 80),), 0.5, "here"
+            )
+        ],
+        unread={(1, 0): Unread([[4, 5]], 1)},
+        runs=[PassRun(1, 0, b"token", (b"one", b"two"), (("log/1/0/1-ab-0", 500),))],
     )
 
 
 def batch_plan() -> BatchPlan:
     request = SavepointRequest("id", "/savepoints", stop=True, drain=False, name="savepoint-1")
-    return BatchPlan({1: 30}, {1: [True, False]}, 99, request, stops=True)
+    return BatchPlan(
+        {1: 30},
+        {1: [True, False]},
+        99,
+        request,
+        stops=True,
+        lanes=[lane()],
+        unread={(1, 1): Unread([[6]])},
+    )
 
 
 def epoch_record() -> EpochRecord:
@@ -147,7 +176,13 @@ def epoch_record() -> EpochRecord:
         finished=False,
         checkpoint=CheckpointRecord(4, 99, 10, 100, 4000, False, 3),
         log_bytes={(7, 3): 4000},
-        parts=[(7, 3, 1234)],
+        positions={1: 30},
+        ended={1: [True, False]},
+        time_ms=99,
+        logs={(1, 0): (("log/1/0/1-ab-0", 500),)},
+        savepoints=[(("id", "/savepoints", False, False, "s1"), b"state", 3, [(7, 3, 1234)])],
+        has_savepoint=True,
+        unread={(1, 0): Unread([[4, 5]], 1)},
         statistics={1: ([(1, 2, 3, 4, 5)], 0.5, 1.5)},
         state_types={"count": {"views": [("value", {"value": "int"})]}},
         key_types={"count": "string"},
@@ -161,7 +196,11 @@ def job_identity() -> JobIdentity:
 
 def job_state() -> SavedJobState:
     return SavedJobState(
-        {"words": SourceState(30, [False], {0: {"assigner": ("generator", 5, 90)}})},
+        {
+            "words": SourceState(
+                30, [False], {0: {"assigner": ("generator", 5, 90)}}, {0: ([[4, 5]], 1)}
+            )
+        },
         {"words": [(5, True)]},
         {"count": TaskClockState([5], 5)},
         99,
@@ -172,7 +211,8 @@ BLOBS = {
     "frame": frame_blob,
     "control": control_blob,
     "report": lambda: report().encode(),
-    "lane": lane_blob,
+    "lane": lambda: lane().encode(),
+    "chunk": chunk_blob,
     "batch-plan": lambda: batch_plan().encode(),
     "epoch": lambda: epoch_record().encode(),
     "job": lambda: job_identity().encode(),
@@ -186,7 +226,7 @@ BLOBS = {
         BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 1, 100, 30, 2, 1.0, 20, ())
     ),
     "unions": lambda: codec.encode(BlobKind.UNIONS, {0: b"one", 1: b"two"}),
-    "segment": lambda: codec.encode(BlobKind.SEGMENT, (b"one", b"two")),
+    "joined": lambda: codec.encode(BlobKind.JOINED, (b"one", b"two")),
 }
 """name -> makes the blob whose golden file is NAME.vVERSION.bin. Write a missing one with
 `python -m tests.unit.core.test_codec`; it never overwrites."""
@@ -210,6 +250,8 @@ def test_every_kind_of_blob_has_a_golden_file() -> None:
     expected = {golden_file(name) for name in BLOBS} | {
         GOLDEN / "frame-of-columns.v1.bin",
         GOLDEN / "look-ups.v1.bin",
+        GOLDEN / "journal.v1.bin",
+        GOLDEN / "log-segment.v1.bin",
     }
     assert set(GOLDEN.iterdir()) == expected
 
@@ -218,12 +260,13 @@ def test_every_kind_of_blob_has_a_golden_file() -> None:
     ("decode", "expected"),
     [
         (lambda: Report.decode(report().encode()), report()),
+        (lambda: LanePlan.decode(lane().encode(), "here"), lane()),
         (lambda: BatchPlan.decode(batch_plan().encode(), "here"), batch_plan()),
         (lambda: EpochRecord.decode(epoch_record().encode(), "here"), epoch_record()),
         (lambda: JobIdentity.decode(job_identity().encode(), "here"), job_identity()),
         (lambda: SavedJobState.decode(job_state().encode(), "here"), job_state()),
     ],
-    ids=["report", "batch plan", "epoch", "job", "job state"],
+    ids=["report", "lane", "batch plan", "epoch", "job", "job state"],
 )
 def test_record_comes_back_whole(decode: Any, expected: Any) -> None:
     assert decode() == expected
@@ -297,6 +340,13 @@ def test_control_comes_back_whole() -> None:
     control = decode_control(control_blob())
     assert control.start == Start([5, 6], {2: [(5, True), (6, False)]}, 5, {0: b"lists"})
     assert control.ends == [SplitEnd(2, 0, 7, True)]
+    assert (control.epoch, control.log) == (4, (("log/1/0/1-ab-0", 500),))
+
+
+def test_chunk_comes_back_whole() -> None:
+    token, batch, rows = decode_chunk(chunk_blob())
+    assert (token, batch) == (b"token", BatchInfo(4, 99, False))
+    assert rows == [(1, 3, frame_blob()), (127, 0, b"report")]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import cloudpickle
 import pytest
 
 from millpond.common import Duration, Encoder, Types
+from millpond.core.storage import MemoryStorage
 from millpond.datastream.connectors import Epoch
 from millpond.datastream.connectors.file_system import (
     FileSink,
@@ -28,8 +29,8 @@ from millpond.datastream.formats.json import (
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planning import plan_job
-from millpond.engine.exchange.frames import SINK_LEVEL
 from millpond.engine.host import JobHost
+from millpond.engine.passes import Passes, run_batch
 from millpond.engine.sink_pass import SinkHost
 from millpond.errors import (
     CorruptDataError,
@@ -328,11 +329,9 @@ def test_part_is_closed_while_the_job_waits_for_input(tmp_path: Path) -> None:
     clock = ManualClock(1_000_000)
     coordinator = Coordinator(plan, None, OutputDelivery(plan), clock)
     blob = cloudpickle.dumps(plan)
-    host, sinks = JobHost(blob), SinkHost(blob)
+    passes = Passes(JobHost(blob, MemoryStorage(), "0"), SinkHost(blob))
     coordinator.start()
-    lanes = coordinator.plan(0) or []
-    rows = [row for lane in lanes for row in host.run_lane(lane)]
-    coordinator.complete(0, sinks.run([r for r in rows if r[0] == SINK_LEVEL], None, 0, 0))
+    coordinator.complete(run_batch(passes, plan, coordinator.plan()))
     waiting = threading.Thread(target=_until_cancelled, args=(coordinator,))
     waiting.start()
     wait_until(lambda: coordinator.planner.output_due_ms is not None, "nothing is committed")
@@ -347,22 +346,20 @@ def test_part_is_closed_while_the_job_waits_for_input(tmp_path: Path) -> None:
 
 def _until_cancelled(coordinator: Coordinator) -> None:
     with contextlib.suppress(JobCancelledError):
-        for epoch in range(1, 1000):
-            coordinator.plan(epoch)
-            coordinator.complete(epoch, [])
+        while True:
+            coordinator.plan()
+            coordinator.complete([])
 
 
 def test_savepoint_holds_nothing_back(tmp_path: Path) -> None:
     """Another job may go on from it, which does not know of pieces that wait."""
     plan = job(tmp_path / "out", 10_000)
     coordinator = Coordinator(plan, None, OutputDelivery(plan), ManualClock(0))
-    host, sinks = JobHost(cloudpickle.dumps(plan)), SinkHost(cloudpickle.dumps(plan))
+    blob = cloudpickle.dumps(plan)
+    passes = Passes(JobHost(blob, MemoryStorage(), "0"), SinkHost(blob))
     coordinator.start()
-    for epoch in range(2):
-        lanes = coordinator.plan(epoch) or []
-        rows = [row for lane in lanes for row in host.run_lane(lane)]
-        done = sinks.run([row for row in rows if row[0] == SINK_LEVEL], None, epoch, 0)
-        coordinator.complete(epoch, done)
+    for _ in range(2):
+        coordinator.complete(run_batch(passes, plan, coordinator.plan()))
     coordinator.commit_output()
     assert visible(tmp_path / "out") == {}
     coordinator._has_savepoint = True  # as `complete` does after a batch with one

@@ -11,16 +11,17 @@ import cloudpickle
 import pytest
 
 from millpond.common import Duration, WatermarkStrategy
+from millpond.core.storage import MemoryStorage
 from millpond.datastream import KeyedProcessFunction
 from millpond.datastream.connectors.file_system import FileSource, StreamFormat
 from millpond.datastream.stream_graph import SinkKind
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planning import plan_job
-from millpond.engine.exchange.frames import rows_of_level
 from millpond.engine.host import JobHost
+from millpond.engine.passes import Passes, run_batch
+from millpond.engine.sink_pass import SinkHost
 from millpond.errors import ProgramError, UserFunctionError
-from millpond.state.change_log import MemoryLogStore
 from millpond.testing import direct_environment
 
 
@@ -198,15 +199,12 @@ def test_event_time_goes_on_by_the_clock_when_all_files_are_quiet(tmp_path: Path
     plan = plan_job(graph, environment._configuration, config, None)
     clock, found = ManualClock(), []
     coordinator = Coordinator(plan, None, OutputDelivery(plan, found.extend), clock)
-    host = JobHost(cloudpickle.dumps(plan))
-    logs: dict[int, MemoryLogStore] = {}
+    blob = cloudpickle.dumps(plan)
+    passes = Passes(JobHost(blob, MemoryStorage(), "0"), SinkHost(blob))
     coordinator.start()
-    for epoch in range(20):
-        rows = [row for lane in coordinator.plan(epoch) or () for row in host.run_lane(lane)]
-        passed, groups = rows_of_level(rows, 1)
-        for label, blobs in groups.items():
-            passed += host.run_label(1, label, blobs, logs.setdefault(label, MemoryLogStore()))
-        coordinator.complete(epoch, passed)
+    for _ in range(20):
+        coordinator.commit_output()
+        coordinator.complete(run_batch(passes, plan, coordinator.plan()))
         if found:
             break
         assert coordinator.planner.wakeup_ms is not None, "nobody would ever look again"

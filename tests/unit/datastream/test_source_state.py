@@ -165,8 +165,7 @@ def test_source_is_told_of_every_checkpoint() -> None:
 def test_batch_takes_no_more_than_it_may() -> None:
     executors = DirectExecutors(plan_of(Counting(), None), lambda _: None)
     executors.start()
-    lanes = executors.coordinator.plan(0)
-    assert lanes is not None
+    lanes = executors.coordinator.plan()
     (read,) = [read for lane in lanes for split in lane.splits for read in split.reads]
     assert len(read) <= 7
     executors.close(JobStatus.CANCELED)

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.driver.batch_size import FIRST_WITH_LATENCY, BatchSizer, sizer_of
+from millpond.driver.batch_size import (
+    FIRST,
+    FIRST_WITHOUT_CUTS,
+    KEEPING_UP_MS,
+    BatchSizer,
+    sizer_of,
+)
 from millpond.driver.planning import plan_job
 from millpond.errors import ProgramError
 from millpond.plan.settings import JobSettings
@@ -27,37 +33,49 @@ def run(sizer: BatchSizer, records_per_s: float, batches: int, fixed_ms: float =
 
 
 def test_waiting_input_makes_batches_grow_to_the_target() -> None:
-    sizes = run(BatchSizer(10_000_000, 5000), records_per_s=150_000, batches=10)
+    sizes = run(BatchSizer(10_000_000, 5000, 50_000), records_per_s=150_000, batches=10)
     assert sizes[0] == 50_000
     assert sizes[1] <= 2_000_000, "not more than fortyfold at once"
     assert 650_000 < sizes[-1] < 720_000
 
 
 def test_slow_job_gets_small_batches() -> None:
-    sizes = run(BatchSizer(10_000_000, 5000), records_per_s=500, batches=10)
+    sizes = run(BatchSizer(10_000_000, 5000, 50_000), records_per_s=500, batches=10)
     assert 2200 < sizes[-1] < 2400
 
 
 def test_limit_is_never_passed() -> None:
-    assert max(run(BatchSizer(1000, 5000), records_per_s=1e6, batches=10)) == 1000
+    assert max(run(BatchSizer(1000, 5000, 50_000), records_per_s=1e6, batches=10)) == 1000
 
 
 def test_size_stays_when_nothing_was_waiting() -> None:
-    sizer = BatchSizer(10_000_000, 5000)
+    sizer = BatchSizer(10_000_000, 5000, 50_000)
     sizer.took(300, 50_000, was_full=False)
     assert sizer.limit == 50_000
 
 
 def test_small_batches_do_not_make_the_limit_small() -> None:
     """What takes longer than the target is the fixed cost: nobody would be helped by fewer records."""
-    sizer = BatchSizer(10_000_000, 100)
+    sizer = BatchSizer(10_000_000, 100, 50_000)
     for records in (3, 1, 0, 2, 7, 0, 5):
         sizer.took(400 + records, records, was_full=False)
     assert sizer.limit == 50_000
 
 
+def test_batch_without_records_says_nothing_about_records() -> None:
+    """Such as one for a savepoint, although records are waiting."""
+    sizer = BatchSizer(10_000_000, 200, 50)
+    for _ in range(5):
+        sizer.took(1000, 50, was_full=True)
+    before = sizer.limit
+    sizer.took(60, 0, was_full=True)
+    assert sizer.limit == before
+
+
 def test_fixed_cost_above_the_target_leaves_room_for_records() -> None:
-    sizes = run(BatchSizer(10_000_000, 200), records_per_s=100_000, batches=30, fixed_ms=400)
+    sizes = run(
+        BatchSizer(10_000_000, 200, 50_000), records_per_s=100_000, batches=30, fixed_ms=400
+    )
     assert 8_000 < sizes[-1] < 12_000, "a quarter of the fixed cost: 100 ms"
 
 
@@ -87,7 +105,7 @@ def test_batches_come_to_take_as_long_as_the_target(
     ),
 )
 def test_limit_is_within_bounds_whatever_happens(maximum: int, batches: list[Any]) -> None:
-    sizer = BatchSizer(maximum, 1000)
+    sizer = BatchSizer(maximum, 1000, 50_000)
     for duration_ms, records, was_full, memory_share in batches:
         before = sizer.limit
         sizer.took(duration_ms, records, was_full, memory_share)
@@ -99,7 +117,7 @@ def test_limit_is_within_bounds_whatever_happens(maximum: int, batches: list[Any
 
 
 def test_start_of_processes_says_nothing_about_records() -> None:
-    sizer = BatchSizer(10_000_000, 1000)
+    sizer = BatchSizer(10_000_000, 1000, 50_000)
     sizer.took(8000, 50_000, was_full=True, is_first=True)
     assert sizer.limit == 50_000
     sizer.took(20_000, 50_000, was_full=True, is_first=True)
@@ -118,13 +136,13 @@ def test_good_size_is_found_soon() -> None:
 
 def test_source_whose_splits_are_uneven_gets_more() -> None:
     """Each split gets its share of the limit; if one has all, a batch is never as large as the limit."""
-    sizer = BatchSizer(10_000_000, 5000)
+    sizer = BatchSizer(10_000_000, 5000, 50_000)
     sizer.took(1000, 5_000, was_full=True)
     assert sizer.limit > 200_000
 
 
 def test_memory_pressure_makes_batches_smaller_though_they_are_fast() -> None:
-    sizer = BatchSizer(10_000_000, 5000)
+    sizer = BatchSizer(10_000_000, 5000, 50_000)
     sizer.took(100, 50_000, was_full=True, memory_share=0.81)
     assert sizer.limit == 37_500
     sizer.took(100, 37_500, was_full=True, memory_share=0.8)
@@ -170,7 +188,58 @@ def test_target_latency_is_shared_by_two_batches() -> None:
     """A record waits for the batch before, and for its own."""
     settings = settings_of(**{"millpond.target-latency": "2s", "millpond.batch.target-ms": 60_000})
     sizer = sizer_of(settings)
-    assert sizer.limit == FIRST_WITH_LATENCY
+    assert sizer.limit == FIRST
     sizes = run(sizer, records_per_s=100_000, batches=20, fixed_ms=200)
     assert 75_000 < sizes[-1] < 85_000, "800 of 1000 ms"
-    assert sizer_of(settings_of()).limit == 50_000
+    assert sizer_of(settings_of(), cuts_by_time=False).limit == FIRST_WITHOUT_CUTS
+
+
+class Backlog:
+    """A job with a fixed cost of 50 ms per batch and a cost per record, and what is waiting for it."""
+
+    def __init__(self, records: int, cost_ms: float) -> None:
+        self.waiting, self._cost_ms = records, cost_ms
+        self.sizer = sizer_of(settings_of())
+
+    def run(self, batches: int) -> list[float]:
+        """How long each batch took."""
+        durations = []
+        for _ in range(batches):
+            records = min(self.sizer.limit, self.waiting)
+            self.waiting -= records
+            durations.append(50 + records * self._cost_ms)
+            was_full = self.waiting > 0
+            self.sizer.took(durations[-1], records, was_full, backlog=self.waiting)
+        return durations
+
+
+@pytest.mark.parametrize("cost_ms", [0.005, 0.1, 20])
+def test_first_batch_is_small_however_fast_records_are(cost_ms: float) -> None:
+    assert Backlog(3000, cost_ms).run(1)[0] < 1500
+
+
+def test_job_that_keeps_up_has_short_batches() -> None:
+    job = Backlog(3000, 0.05)
+    job.run(5)
+    assert job.sizer.target_ms == KEEPING_UP_MS
+
+
+def test_batches_of_cheap_records_grow_with_what_is_waiting() -> None:
+    durations = Backlog(100_000_000, 0.005).run(20)
+    assert 9000 < durations[-1] < 11_000, "millpond.batch.target-ms"
+    durations = Backlog(400_000, 0.005).run(20)
+    assert 500 < max(durations) < 2500, "what is waiting takes two seconds"
+
+
+@pytest.mark.parametrize("cost_ms", [0.5, 20])
+def test_batches_of_slow_records_do_not_grow_without_end(cost_ms: float) -> None:
+    """Nearly all of the time goes into records anyway; and a savepoint should not wait for long."""
+    assert max(Backlog(1_000_000, cost_ms).run(40)) < 2500
+
+
+def test_batches_get_short_again_when_the_job_has_caught_up() -> None:
+    job = Backlog(2_000_000, 0.005)
+    durations = job.run(60)
+    assert job.waiting == 0
+    assert max(durations) > 500
+    assert job.sizer.target_ms == KEEPING_UP_MS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,8 @@ from millpond.datastream import (
 )
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.datastream.stream_graph import SinkKind
-from millpond.engine.exchange.frames import Row, rows_of_level
+from millpond.engine.passes import Passes, Sent
 from millpond.errors import UserFunctionError
-from millpond.executors.direct.executor import DirectExecutor
-from millpond.state.change_log import MemoryLogStore
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
 
 
@@ -110,19 +109,16 @@ def test_functions_hear_of_batches_that_run_again(monkeypatch: pytest.MonkeyPatc
         def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
             self.heard.append(("aborted", checkpoint_id))
 
-    def run_level_twice(self: Any, level: int, rows: list[Row]) -> list[Row]:
-        passed, groups = rows_of_level(rows, level)
-        for label, blobs in groups.items():
-            store = self._job.logs.setdefault((level, label), MemoryLogStore())
-            self._host.run_label(level, label, blobs, store)
-            store.rollback()
-            passed.extend(self._host.run_label(level, label, blobs, store))
-        return passed
+    run_stage = Passes.run_stage
 
-    monkeypatch.setattr(DirectExecutor, "_run_level", run_level_twice)
-    _, results = counted(["a"], Aborted())
-    (found,) = results.execute_and_collect()
-    assert ("aborted", 0) in found[1]
+    def run_twice(self: Passes, stage: int, partition: int, blobs: Iterable[bytes]) -> Sent:
+        run_stage(self, stage, partition, blobs)
+        return run_stage(self, stage, partition, blobs)
+
+    monkeypatch.setattr(Passes, "run_stage", run_twice)
+    _, results = counted(["a", CUT, "b"], Aborted())
+    first, _ = results.execute_and_collect()
+    assert ("aborted", 0) in first[1]
 
 
 def test_every_mode_gives_exactly_once() -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millpond.common import Duration, JobStatus, WatermarkGenerator, WatermarkStrategy
+from millpond.core import journal
+from millpond.core.storage import FileStorage
 from millpond.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from millpond.datastream.connectors.base import Source, SplitEnumerator, SplitWork
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.epochs.batch_plan import BatchPlan
+from millpond.driver.epochs.epoch_log import EpochLog
 from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.output import OutputDelivery
 from millpond.driver.planning import plan_job
 from millpond.driver.reporting.checkpoint_history import CheckpointRecord
-from millpond.engine.exchange.batch import LanePlan
-from millpond.errors import CheckpointInUseError, CorruptDataError, JobCancelledError
+from millpond.errors import CheckpointInUseError, JobCancelledError
 from millpond.executors.direct.executor import DirectExecutors
 from millpond.testing import ManualClock, direct_environment
 
@@ -257,34 +260,35 @@ def planned(tmp_path: Path, clock: ManualClock) -> tuple[Coordinator, JobFolder]
     folder = JobFolder.open(str(tmp_path), "a job: with / odd name")
     coordinator = Coordinator(plan, folder, OutputDelivery(plan), clock)
     coordinator.start()
+    coordinator.commit_output()
     return coordinator, folder
 
 
 def test_planned_batch_is_the_same_again_after_a_crash(tmp_path: Path) -> None:
     """Also its processing time: a replay must not see another one."""
     coordinator, folder = planned(tmp_path, ManualClock(500))
-    assert coordinator.plan(0) is not None
-    before = folder.lane_path(0, 0).read_bytes()
+    before = coordinator.plan()
     folder.close(delete=False)
     again, folder = planned(tmp_path, ManualClock(900))
-    assert again.plan(0) is None
-    assert folder.lane_path(0, 0).read_bytes() == before
+    assert again.plan() == before
     assert again.planned_time_ms == 500
-    again.complete(0, [])
-    lanes = again.plan(1)
-    assert lanes is not None
-    assert lanes[0].splits[0].reads == [[3, 4]]
+    again.complete([])
+    again.commit_output()
+    assert again.plan()[0].splits[0].reads == [[3, 4]]
     folder.close(delete=True)
     assert not folder.path.exists()
 
 
-def test_damaged_plan_names_its_file(tmp_path: Path) -> None:
-    coordinator, folder = planned(tmp_path, ManualClock(0))
-    coordinator.plan(0)
-    path = folder.lane_path(0, 0)
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(CorruptDataError, match=r"0-0\.lane: checksum"):
-        LanePlan.decode(path.read_bytes(), str(path))
+def test_plan_that_was_not_written_whole_is_forgotten(tmp_path: Path) -> None:
+    coordinator, folder = planned(tmp_path, ManualClock(500))
+    coordinator.plan()
+    (log,) = (folder.path / "journal").iterdir()
+    content = log.read_bytes().rstrip(b"\0")
+    log.write_bytes(content[:-1] + b"\0" * 1000)
+    folder.close(delete=False)
+    again, folder = planned(tmp_path, ManualClock(900))
+    again.plan()
+    assert again.planned_time_ms == 900
     folder.close(delete=True)
 
 
@@ -298,20 +302,38 @@ def test_folder_is_locked_while_its_job_runs(tmp_path: Path) -> None:
 
 def epoch_record(epoch: int) -> EpochRecord:
     checkpoint = CheckpointRecord(epoch, 0, 0, 0, 0, is_savepoint=False)
-    return EpochRecord({}, {}, {}, None, {}, [], False, checkpoint, {}, [], {})
+    padding: dict[str, object] = {"padding": "x" * 20_000}
+    return EpochRecord({}, {}, {}, None, padding, [], False, checkpoint, {}, {}, {}, {}, 0, {})
 
 
-def test_old_batches_are_forgotten(tmp_path: Path) -> None:
+def test_old_batches_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "LOG_BYTES", 100_000)
     folder = JobFolder.open(str(tmp_path), "job")
-    for epoch in range(30):
-        lanes = [LanePlan(epoch, 0, 0, [], {}, False)]
-        folder.write_plan(epoch, lanes, BatchPlan({}, {}, time_ms=epoch))
-        folder.write_epoch(epoch, epoch_record(epoch))
-        folder.drop_batches_before(epoch)
-    assert folder.read_plan(10) is None
-    assert folder.read_epoch(29) == epoch_record(29)
-    assert folder.last_epoch() == 29
-    assert len(list((folder.path / "plans").iterdir())) <= 24
+    log = EpochLog(folder)
+    log.open(1, 1)
+    for epoch in range(100):
+        log.write_plan(epoch, BatchPlan({}, {}, time_ms=epoch))
+        log.write(epoch, epoch_record(epoch))
+    log.close()
+    assert len(list((folder.path / "journal").iterdir())) == 2
+    again = EpochLog(folder)
+    assert again.open(1, 1) == (epoch_record(99), None)
+    assert again.newest == 99
+    folder.close(delete=True)
+
+
+def test_segments_that_no_batch_needs_are_deleted(tmp_path: Path) -> None:
+    folder = JobFolder.open(str(tmp_path), "job")
+    storage, log = FileStorage(folder.path), EpochLog(folder)
+    log.open(1, 1)
+    for name in ("a", "b", "zombie"):
+        storage.new_log(f"log/1/0/{name}").close()
+    for epoch, segments in enumerate([("a",), ("a", "b"), ("b",)]):
+        position = tuple((f"log/1/0/{name}", 0) for name in segments)
+        log.write(epoch, replace(epoch_record(epoch), logs={(1, 0): position}))
+    assert storage.names("log/1/0") == ["log/1/0/b", "log/1/0/zombie"]
+    EpochLog(folder).open(1, 1)
+    assert storage.names("log/1/0") == ["log/1/0/b"]
     folder.close(delete=True)
 
 
@@ -319,5 +341,5 @@ def test_cancelled_job_stops_waiting_for_work(tmp_path: Path) -> None:
     coordinator, folder = planned(tmp_path, ManualClock(0))
     coordinator.cancel()
     with pytest.raises(JobCancelledError):
-        coordinator.plan(0)
+        coordinator.plan()
     folder.close(delete=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,20 +37,19 @@ class Crashed:
         return job("collection", self._base / "output")
 
 
-@pytest.mark.parametrize("point", ["completed", "committed"])
-def test_lost_plan_of_a_complete_batch_is_refused(tmp_path: Path, point: str) -> None:
-    """Its sources would be read from their beginning again, on old state."""
-    crashed = Crashed(tmp_path, point)
-    (crashed.folder / "plans" / "2.plan").unlink()
-    with pytest.raises(IncompatibleCheckpointError, match=r"lacks plans/2\.plan.* savepoint"):
+def test_lost_journal_of_a_job_under_way_is_refused(tmp_path: Path) -> None:
+    """Its sources would be read from their beginning again, beside state that was there already."""
+    crashed = Crashed(tmp_path, "completed")
+    shutil.rmtree(crashed.folder / "journal")
+    with pytest.raises(IncompatibleCheckpointError, match=r"lacks journal.* savepoint"):
         crashed.go_on()
 
 
-@pytest.mark.parametrize("point", ["planned", "completed"])
-def test_lost_lane_of_a_batch_that_runs_again_is_refused(tmp_path: Path, point: str) -> None:
-    crashed = Crashed(tmp_path, point)
-    (crashed.folder / "plans" / "2-0.lane").unlink()
-    with pytest.raises(IncompatibleCheckpointError, match=r"lacks plans/2-0\.lane"):
+def test_lost_segment_of_the_log_is_refused(tmp_path: Path) -> None:
+    crashed = Crashed(tmp_path, "committed")
+    for segment in (crashed.folder / "log").rglob("*-*"):
+        segment.unlink()
+    with pytest.raises(CorruptDataError, match=r"/log/1/\d/.* is missing"):
         crashed.go_on()
 
 
@@ -71,33 +71,47 @@ def test_lost_union_lists_are_refused(tmp_path: Path) -> None:
     folder.close(delete=True)
 
 
-@pytest.mark.parametrize(
-    ("point", "lost"),
-    [
-        ("planned", ["plans/2.plan"]),  # within the writing of the plan, after its lanes
-        ("planned", ["plans/2.plan", "plans/2-0.lane"]),  # before it
-        ("completed", ["epochs/2.epoch"]),  # the batch ran, and was not complete
-        ("committed", ["plans/0.plan", "plans/0-0.lane", "epochs/0.epoch"]),  # it is forgotten
-    ],
-)
-def test_folder_as_a_crash_leaves_it_is_taken(tmp_path: Path, point: str, lost: list[str]) -> None:
+@pytest.mark.parametrize("point", ["planned", "ran", "completed", "committed"])
+@pytest.mark.parametrize("cut", [0, 1, 23, 24, 1_000_000])
+def test_journal_that_ends_within_a_record_is_taken(tmp_path: Path, point: str, cut: int) -> None:
+    """A crash can leave it so: the record was never acknowledged, and nothing was done upon it."""
     crashed = Crashed(tmp_path, point)
-    for name in lost:
-        (crashed.folder / name).unlink()
+    (log,) = (crashed.folder / "journal").iterdir()
+    content = log.read_bytes().rstrip(b"\0")
+    first = content[: content.index(b"MJ", 2)]
+    log.write_bytes(content + first[: min(cut, len(first) - 1)] + b"\0" * 5000)
     assert crashed.go_on() == crashed.undisturbed()
 
 
-@pytest.mark.parametrize("kept_share", [0.0, 0.5])
-@pytest.mark.parametrize("name", ["job.blob", "plans/2.plan", "plans/2-0.lane", "epochs/2.epoch"])
-def test_truncated_file_is_refused_by_its_name(
-    tmp_path: Path, name: str, kept_share: float
-) -> None:
-    """They are written aside and renamed, so a crash cannot truncate them."""
+def test_journal_that_is_damaged_before_its_end_is_refused(tmp_path: Path) -> None:
     crashed = Crashed(tmp_path, "completed")
-    path = crashed.folder / name
+    (log,) = (crashed.folder / "journal").iterdir()
+    content = bytearray(log.read_bytes())
+    content[100] ^= 1
+    log.write_bytes(content)
+    with pytest.raises(CorruptDataError, match=r"journal/1-0: damaged at byte 0"):
+        crashed.go_on()
+
+
+@pytest.mark.parametrize("byte", [0, 5, 30])
+def test_damaged_segment_of_the_log_is_refused_by_its_name(tmp_path: Path, byte: int) -> None:
+    crashed = Crashed(tmp_path, "completed")
+    for segment in (crashed.folder / "log").rglob("*-*"):
+        content = bytearray(segment.read_bytes())
+        content[byte] ^= 1
+        segment.write_bytes(content)
+    with pytest.raises(CorruptDataError, match=r"log/1/\d/1-0, byte 0: "):
+        crashed.go_on()
+
+
+@pytest.mark.parametrize("kept_share", [0.0, 0.5])
+def test_truncated_file_is_refused_by_its_name(tmp_path: Path, kept_share: float) -> None:
+    """It is written aside and renamed, so a crash cannot truncate it."""
+    crashed = Crashed(tmp_path, "completed")
+    path = crashed.folder / "job.blob"
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * kept_share)])
-    with pytest.raises(CorruptDataError, match=name):
+    with pytest.raises(CorruptDataError, match=r"job\.blob"):
         crashed.go_on()
 
 

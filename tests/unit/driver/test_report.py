@@ -324,7 +324,7 @@ def test_totals_survive_the_driver(tmp_path: Path) -> None:
     """A replayed batch counts once."""
     spark, plan = StandInForSpark(), recovery_job("collection", tmp_path / "output")
     with pytest.raises(Crash):
-        spark.run(plan, tmp_path / "jobs", (1, "completed"))
+        spark.run(plan, tmp_path / "jobs", (1, "ran"))
     folder = JobFolder.open(str(tmp_path / "jobs"), "job")
     coordinator = Coordinator(plan, folder, OutputDelivery(plan))
     coordinator.start()
@@ -335,14 +335,13 @@ def test_totals_survive_the_driver(tmp_path: Path) -> None:
         return sum(part.counts.records_in for part in own.subtasks)
 
     history = coordinator.record.checkpoints
-    assert (read(), history.completed, history.restored) == (6, 2, 1)
-    coordinator.plan(1)
-    assert (read(), history.completed) == (3, 1), "it runs again"
+    assert (read(), history.completed, history.restored) == (3, 1, 1)
+    coordinator.close()
     folder.close(delete=True)
 
 
 def test_savepoints_are_listed(tmp_path: Path) -> None:
-    environment, counted = keyed(["a", "b", "c"], millpond__batch__max_records=1)
+    environment, counted = keyed(["a", "b", "c"] * 200, millpond__batch__max_records=1)
     counted.print()
     running_job.listeners.append(ask := lambda job: asked.append(Asked(job, tmp_path)))
     asked: list[Asked] = []

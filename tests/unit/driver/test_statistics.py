@@ -174,8 +174,8 @@ def test_key_groups_and_keys_fade() -> None:
     """P6: what was hot an hour ago is not hot now."""
     driver = Driver()
     driver.batch(
-        WorkCounts(KEYED, 0, keyed=(1, 64), hottest=(("old", 60), ("b", 4))),
-        WorkCounts(KEYED, 1, keyed=(3, 16), hottest=(("c", 16),)),
+        WorkCounts(KEYED, 0, keyed=((1, 64),), hottest=(("old", 60), ("b", 4))),
+        WorkCounts(KEYED, 1, keyed=((3, 16),), hottest=(("c", 16),)),
     )
     keyed = driver.vertex(KEYED)
     assert keyed.key_groups == [0, 64, 0, 16]
@@ -183,7 +183,7 @@ def test_key_groups_and_keys_fade() -> None:
     driver.clock.advance(60_000)
     assert driver.vertex(KEYED).key_groups == [0, 32, 0, 8]
     driver.clock.advance(59_000)
-    driver.batch(WorkCounts(KEYED, 0, keyed=(0, 100), hottest=(("new", 100),)))
+    driver.batch(WorkCounts(KEYED, 0, keyed=((0, 100),), hottest=(("new", 100),)))
     keyed = driver.vertex(KEYED)
     assert keyed.key_groups == [100, 16, 0, 4]
     assert keyed.hottest == [("new", 100), ("old", 15), ("c", 4), ("b", 1)]
@@ -196,7 +196,7 @@ def test_only_so_many_keys_are_kept() -> None:
     driver = Driver()
     for number in range(300):
         rare = tuple((f"{number}-{i}", 1) for i in range(20))
-        driver.batch(WorkCounts(KEYED, 0, keyed=(0, 30), hottest=(("hot", 5), *rare)), took_ms=0)
+        driver.batch(WorkCounts(KEYED, 0, keyed=((0, 30),), hottest=(("hot", 5), *rare)), took_ms=0)
     assert driver.vertex(KEYED).hottest[0] == ("hot", 1500)
     assert len(driver.statistics._of[KEYED].keys._counts) <= 1021
 
@@ -242,7 +242,7 @@ def test_batch_tells_what_the_next_one_needs_to_know() -> None:
     driver.statistics.batch_completes(works, {}, {})
     driver.clock.advance(100)
     done = driver.statistics.batch_is_committed()
-    assert done == (800, 21, True, 1.3, True), "all subtasks, the fullest slot"
+    assert done == (800, 21, True, 1.3, True, 50), "all subtasks, the fullest slot"
     assert driver.statistics.batch_is_committed() is None
     assert driver.statistics.view().latencies_ms == [800]
     for is_first in (False, True):

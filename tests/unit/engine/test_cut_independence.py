@@ -6,6 +6,7 @@ give the same sequence at the second stage, which keeps all it saw in order.
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from millpond.datastream import KeyedProcessFunction, RuntimeContext
 from millpond.datastream.connectors.base import Source
 from millpond.datastream.state import ValueStateDescriptor
 from millpond.testing import CUT, MarkedSource, direct_environment
+from tests.cuts import cut_by_time
 
 RECORD = st.tuples(st.sampled_from("abcde"), st.integers(0, 60), st.integers(1, 30))
 
@@ -90,4 +92,22 @@ def test_same_result_for_any_cuts_and_parallelism(
         marked.insert(min(position, len(records)), CUT)
     assert run(MarkedSource(marked), 1, 10_000, bound_ms) == whole
     spread = run(MarkedSource(marked), parallelism, 7, bound_ms)
+    assert sorted(map(repr, spread)) == sorted(map(repr, whole))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(RECORD, max_size=40),
+    st.integers(0, 15),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+    st.sampled_from([10, 150, 1000]),
+)
+def test_same_result_wherever_time_cuts(
+    records: list[Any], bound_ms: int, parallelism: int, chance: Random, longest_ms: int
+) -> None:
+    whole = run(MarkedSource(records), 1, 10_000, bound_ms)
+    with cut_by_time(chance, longest_ms):
+        assert run(MarkedSource(records), 1, 10_000, bound_ms) == whole
+        spread = run(MarkedSource(records), parallelism, 10_000, bound_ms)
     assert sorted(map(repr, spread)) == sorted(map(repr, whole))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,12 +29,10 @@ from millpond.datastream.window import (
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
 )
-from millpond.engine.exchange.frames import Row, rows_of_level
+from millpond.engine.passes import Passes, Sent
 from millpond.engine.windows import choice
 from millpond.errors import ProgramError, UserFunctionError
-from millpond.executors.direct.executor import DirectExecutor
 from millpond.plan.window_strategy import WindowStrategy
-from millpond.state.change_log import MemoryLogStore
 from millpond.testing import CUT, KeyedHarness, MarkedSource, direct_environment
 
 LATE = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
@@ -213,16 +211,13 @@ def test_batch_that_runs_again_gives_the_same(
 
     once = run(build, records, bound_ms=30, max_parallelism=128)
 
-    def run_level_twice(self: Any, level: int, rows: list[Row]) -> list[Row]:
-        passed, groups = rows_of_level(rows, level)
-        for label, blobs in groups.items():
-            store = self._job.logs.setdefault((level, label), MemoryLogStore())
-            self._host.run_label(level, label, blobs, store)
-            store.rollback()
-            passed.extend(self._host.run_label(level, label, blobs, store))
-        return passed
+    run_stage = Passes.run_stage
 
-    monkeypatch.setattr(DirectExecutor, "_run_level", run_level_twice)
+    def run_twice(self: Passes, stage: int, partition: int, blobs: Iterable[bytes]) -> Sent:
+        run_stage(self, stage, partition, blobs)
+        return run_stage(self, stage, partition, blobs)
+
+    monkeypatch.setattr(Passes, "run_stage", run_twice)
     assert run(build, records, bound_ms=30, max_parallelism=128) == once
 
 

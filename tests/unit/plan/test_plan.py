@@ -40,7 +40,7 @@ def test_drawing_has_a_box_per_pass() -> None:
     for stream in three_stages(environment):
         stream.print()
     drawing = environment.draw_execution_plan().splitlines()
-    assert drawing[0] == "Job 'Millpond Streaming Job': one Spark query, 4 passes"
+    assert drawing[0] == "Job 'Millpond Streaming Job': one Spark job per batch, 4 passes"
     assert len({len(line) for line in drawing[1:] if line.startswith(("+", "|"))}) == 1
     assert sum("pass " in line for line in drawing) == 4
     assert any("[5] KEYED PROCESS x2" in line for line in drawing)

@@ -8,6 +8,7 @@ from typing import Any
 import cloudpickle
 
 from millpond.common import Types
+from millpond.core.storage import MemoryStorage
 from millpond.datastream import AggregateFunction, KeyedProcessFunction, RuntimeContext
 from millpond.datastream.state import (
     AggregatingStateDescriptor,
@@ -20,13 +21,13 @@ from millpond.datastream.state import (
 from millpond.driver.planning import plan_job
 from millpond.engine.exchange.batch import LanePlan, SplitPlan
 from millpond.engine.exchange.controls import Start
-from millpond.engine.exchange.frames import rows_of_level
+from millpond.engine.exchange.reports import Report
 from millpond.engine.host import JobHost
 from millpond.engine.state_views import StateViews
 from millpond.plan.physical import JobPlan
 from millpond.queryable.answers import Answers
 from millpond.queryable.protocol import Status
-from millpond.state.change_log import MemoryLogStore
+from millpond.state.partition_log import EMPTY
 from millpond.testing import direct_environment
 
 # Called by functions after each record. A global: functions are copied.
@@ -103,7 +104,9 @@ class HandSlot:
             _PLANS[key] = _plan(function or Do(), max_parallelism, settings or {})
         self.plan, self._blob = _PLANS.pop(key) if function is not None else _PLANS[key]
         self._lock = lock
-        self.stores: dict[int, MemoryLogStore] = {}
+        self.storage = MemoryStorage()
+        self._starts = 0
+        self._log = self._next_log = EMPTY
         self.committed = -1
         self.now_ms = 0
         self.wanted_batches = 0
@@ -112,7 +115,8 @@ class HandSlot:
     def start(self) -> None:
         """A new process: nothing is loaded."""
         self.views = StateViews(lock=self._lock)
-        self.host = JobHost(self._blob, views=self.views)
+        self.host = JobHost(self._blob, self.storage, str(self._starts), views=self.views)
+        self._starts += 1
         self.answers = self.new_answers()
 
     def new_answers(self, pause: Callable[[], None] = lambda: None) -> Answers:
@@ -130,20 +134,16 @@ class HandSlot:
         split = SplitPlan(head.root, 0, [records], False)
         start = Start([clocks[0]], {}, clocks[0])
         lane = LanePlan(epoch, 0, self.now_ms, [split], {task.id: start}, False)
-        _, groups = rows_of_level(list(self.host.run_lane(lane)), 1)
-        for label, blobs in groups.items():
-            store = self.stores.setdefault(label, MemoryLogStore())
-            with self.views.exclusively():
-                self.host.run_label(1, label, blobs, store)
+        lane.logs = {(1, 0): self._log}
+        rows = list(self.host.run_lane(lane, Report()))
+        self._next_log = self.host.run_level(1, 0, rows).position
 
     def commit(self, epoch: int) -> None:
-        for store in self.stores.values():
-            store.commit()
+        self._log = self._next_log
         self.committed = epoch
 
     def roll_back(self) -> None:
-        for store in self.stores.values():
-            store.rollback()
+        """Whatever was written does not count."""
 
     def get(self, state: str, *keys: Any, **entry: Any) -> list[Any]:
         """[status, what] of each key."""

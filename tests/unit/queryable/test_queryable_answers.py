@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millpond.common import Time, Types
+from millpond.core.journal import Journal, Record, RecordKind
 from millpond.core.key_groups import key_group_of
+from millpond.core.storage import FileStorage
 from millpond.datastream import KeyedProcessFunction, ProcessWindowFunction, RuntimeContext
 from millpond.datastream.columns import ColumnStateDescriptor
 from millpond.datastream.state import (
@@ -20,7 +23,6 @@ from millpond.datastream.state import (
 )
 from millpond.datastream.state_ttl import StateTtlConfig
 from millpond.datastream.window import CountTumblingWindowAssigner
-from millpond.engine.state_views import NEEDS_SLOTS, StateViews
 from millpond.errors import (
     MillpondError,
     ProgramError,
@@ -89,6 +91,7 @@ def test_a_batch_that_begins_shows_that_the_one_before_was_committed() -> None:
     """The driver's word may come later, on a shared folder."""
     slot = filled()
     slot.run(1, [("a", "value.update", 8)])
+    slot.commit(1)
     slot.run(2, [("a", "value.update", 9)])
     slot.committed = -1
     assert slot.answers.get({"state": "my value", "keys": ["a"]}) == {
@@ -124,6 +127,9 @@ def test_wrong_look_ups_are_told_what_is_wrong() -> None:
 def test_keys_of_other_partitions_are_elsewhere() -> None:
     slot = filled()
     slot.answers._partitions = 2
+    name = "my value"
+    slot.views.states[name] = replace(slot.views.states[name], parallelism=2)
+    slot.answers._readers.clear()
     keys = ["a", "b", "c", "d", "e"]
     found = slot.get("value", *keys)
     assert {status for status, _ in found} >= {Status.ELSEWHERE}
@@ -168,11 +174,11 @@ def test_expired_values_are_not_found_even_if_no_batch_comes() -> None:
     """E33: processing time goes on in an idle job."""
     slot = HandSlot(Do(ttl(by_event_time=False)))
     slot.now_ms = 1000
-    slot.run(0, [("a", "value.update", 7), ("a", "list.add", 1), ("a", "map.put", "x", 1)])
     slot.run(0, [("a", "aggregating.add", 4)])
     slot.commit(0)
     slot.now_ms = 1500
     slot.run(1, [("a", "value.update", 7), ("a", "list.add", 1), ("a", "map.put", "x", 1)])
+    slot.commit(1)
     slot.run(2, [("a", "list.add", 2), ("a", "map.put", "y", 2)])
     slot.commit(2)
     slot.now_ms = 2499
@@ -308,18 +314,6 @@ def test_queryable_names_are_text(name: Any) -> None:
         descriptor.set_queryable("b")
 
 
-def test_without_slots_queryable_state_is_refused() -> None:
-    def refuse() -> None:
-        raise ProgramError(NEEDS_SLOTS)
-
-    slot = HandSlot()
-    slot.views = StateViews(refuse)
-    slot.host._views = slot.views
-    with pytest.raises(ProgramError, match=r"millpond\.slots is off"):
-        slot.run(0, [("a", "value.update", 1)])
-    slot.close()
-
-
 def test_states_for_readers_have_flinks_methods_and_declared_types() -> None:
     own = descriptors()
     value: Any = read_only_state(own["value"], 7)
@@ -351,7 +345,7 @@ def location(partition: int, generation: int = 2, **changes: Any) -> Location:
         "key-type": "string",
         "entry-type": None,
         "max-parallelism": 128,
-        "first-number": 0,
+        "parallelism": 1,
     }
     values: dict[str, Any] = {
         "generation": generation,
@@ -369,7 +363,6 @@ def location(partition: int, generation: int = 2, **changes: Any) -> Location:
 
 def job_folder(path: Path, generation: int = 2, state: str = "running") -> Path:
     (path / "run").write_text(f"{generation} {state}")
-    (path / "epochs").mkdir(exist_ok=True)
     return path
 
 
@@ -411,7 +404,11 @@ def test_who_asks_too_early_or_for_what_is_not_there_is_told_so(tmp_path: Path) 
     folder = job_folder(tmp_path)
     with pytest.raises(RetryLaterError, match="has not run a batch yet"):
         locations.describe(folder, "counts")
-    (folder / "epochs" / "0.epoch").touch()
+    own = Journal(FileStorage(folder), 2)
+    own.append(Record(RecordKind.PLAN, 0, b"plan"))
+    with pytest.raises(RetryLaterError, match="has not run a batch yet"):
+        locations.describe(folder, "counts")
+    own.append(Record(RecordKind.EPOCH, 0, b"epoch"))
     with pytest.raises(UnknownStateError, match="there are: none"):
         locations.describe(folder, "counts")
     files.write_location(folder, location(0, generation=1))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.engine import host as host_module
+from millpond.engine import kept_states
 from millpond.errors import UserFunctionError
 from millpond.queryable.protocol import Status
 from tests.unit.queryable.queryable_slot import PROBES, HandSlot
@@ -169,12 +169,12 @@ def test_changes_that_are_committed_early_are_not_seen_early(
     batches: list[tuple[list[Any], str]],
 ) -> None:
     """If too many changes wait, state is committed before its batch: then look-ups wait for the batch."""
-    limits = host_module._MAX_WAITING, host_module._MAX_WAITING_QUERYABLE
-    host_module._MAX_WAITING = host_module._MAX_WAITING_QUERYABLE = 2
+    limits = kept_states._MAX_WAITING, kept_states._MAX_WAITING_QUERYABLE
+    kept_states._MAX_WAITING = kept_states._MAX_WAITING_QUERYABLE = 2
     try:
         run_history("rocksdb", batches, may_wait=True)
     finally:
-        host_module._MAX_WAITING, host_module._MAX_WAITING_QUERYABLE = limits
+        kept_states._MAX_WAITING, kept_states._MAX_WAITING_QUERYABLE = limits
 
 
 _ROUNDS = 10  # records of each key in a batch: what is seen within one is no multiple of it

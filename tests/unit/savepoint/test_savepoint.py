@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from millpond.datastream.stream_graph import SinkKind
 from millpond.datastream.window import TumblingEventTimeWindows
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.epochs.batch_plan import BatchPlan
+from millpond.driver.epochs.epoch_log import EpochLog
 from millpond.driver.job_folder import JobFolder
 from millpond.driver.planning import plan_job
 from millpond.driver.savepoint_requests import SavepointRequests, request_by_file, withdraw
@@ -39,7 +41,9 @@ from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.writer import building_folder
 from millpond.state.change_log import load
 from millpond.state.key_group_state import KeyGroupState
+from millpond.state.partition_log import PartitionLog, log_folder
 from millpond.testing import CUT, MarkedSource, direct_environment
+from tests.cuts import cut_by_time
 
 
 class Remember(KeyedProcessFunction):
@@ -160,6 +164,19 @@ def test_job_goes_on_from_a_savepoint_with_any_parallelism(
     before, path = run_and_save(build, CUT_RECORDS, tmp_path, **{"parallelism.default": 2})
     after = go_on(build, CUT_RECORDS, path, **{"parallelism.default": parallelism})
     assert after
+    assert sorted(before + after, key=repr) == sorted(whole, key=repr)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+def test_savepoint_has_what_batches_were_too_short_to_read(
+    seed: int, parallelism: int, tmp_path: Path
+) -> None:
+    """E45: records that were handed out to a batch and not read by it."""
+    whole = run_to_the_end(remember, CUT_RECORDS)
+    with cut_by_time(Random(seed), 500):
+        before, path = run_and_save(remember, CUT_RECORDS, tmp_path)
+        after = go_on(remember, CUT_RECORDS, path, **{"parallelism.default": parallelism})
     assert sorted(before + after, key=repr) == sorted(whole, key=repr)
 
 
@@ -448,7 +465,9 @@ def test_job_under_way_does_not_take_a_savepoint(tmp_path: Path) -> None:
     first = JobIdentity("1", None, 1, {}, [], [])
     assert folder.check_identity(first) == first
     assert folder.check_identity(replace(first, savepoint="/a")).savepoint == "/a"
-    folder.write_plan(0, [], BatchPlan({}, {}, 0))
+    log = EpochLog(folder)
+    log.write_plan(0, BatchPlan({}, {}, 0))
+    log.close()
     assert folder.check_identity(first).savepoint == "/a", "that is where it began"
     with pytest.raises(SavepointError, match="has begun already"):
         folder.check_identity(replace(first, savepoint="/b"))
@@ -469,10 +488,10 @@ def test_job_whose_last_savepoint_fails_has_failed(
     asked: list[Any] = []
     planned = Coordinator.plan
 
-    def ask_first(self: Coordinator, epoch: int) -> Any:
+    def ask_first(self: Coordinator) -> Any:
         if not asked:
             asked.append(self.savepoints.ask(str(tmp_path), stop=True))
-        return planned(self, epoch)
+        return planned(self)
 
     monkeypatch.setattr(Coordinator, "plan", ask_first)
     client = environment.execute_async("job")
@@ -554,12 +573,21 @@ def test_savepoint_leaves_memory_as_the_log_says(tmp_path: Path) -> None:
     executors = DirectExecutors(plan, lambda _: None, lambda: next(clock))
     executor = executors.attempt(0)
     executors.start()
+    executors.coordinator.commit_output()
     executor._run_batch()
+    executors.coordinator.commit_output()
     executor.savepoints().ask(str(tmp_path))
     executor._run_batch()
-    in_memory = {number: own.state for (_, number), own in executor._host._states.items()}
-    logged = {split_label(label)[1]: load(log, None, "log", partial(KeyGroupState, 0))[0]
-              for (_, label), log in executors.logs.items()}  # fmt: skip
+    in_memory = {
+        number: own.state for (_, number), own in executor._passes._host._states._states.items()
+    }
+    logged = {}
+    for (level, partition), position in executors.coordinator._logs.items():
+        log = PartitionLog(executors.storage, log_folder(level, partition), "reader")
+        log.go_to(position)
+        for label in log.labels():
+            state, _ = load(log.of(label), None, "log", partial(KeyGroupState, 0))
+            logged[split_label(label)[1]] = state
     assert any(not state.is_empty() for state in logged.values())
     for number, state in logged.items():
         # Types of states that are still empty are not in a log that nothing was written to.

@@ -56,9 +56,10 @@ def test_driver_needs_the_savepoint_while_the_first_batch_may_run_again(
     first = Coordinator(plan, folder, OutputDelivery(plan, None))
     first.start()
     for epoch in range(planned):
-        first.plan(epoch)
+        first.commit_output()
+        first.plan()
         if epoch + 1 < planned:
-            first.complete(epoch, [])
+            first.complete([])
     first.close()
     shutil.rmtree(path)
     second = Coordinator(plan, folder, OutputDelivery(plan, None))
@@ -67,6 +68,6 @@ def test_driver_needs_the_savepoint_while_the_first_batch_may_run_again(
             second.start()
     else:
         second.start()
-        assert second.last_epoch == 0
+        assert second.epoch == 1
         second.close()
     folder.close(delete=True)

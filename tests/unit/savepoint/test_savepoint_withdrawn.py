@@ -51,10 +51,10 @@ def running(tmp_path: Path) -> Any:
 @pytest.mark.parametrize("when", ["planned", "complete"])
 def test_withdrawn_savepoint_leaves_nothing(when: str, running: Job) -> None:
     order = running.ask()
-    running.coordinator.plan(0)
+    running.coordinator.plan()
     if when == "planned":
         withdraw(running.folder.path, order)
-    running.coordinator.complete(0, [])
+    running.coordinator.complete([])
     if when == "complete":
         withdraw(running.folder.path, order)
     running.coordinator.commit_output()
@@ -70,8 +70,8 @@ def test_savepoint_withdrawn_while_it_is_written_leaves_nothing(
         "millpond.driver.savepoints.check_parts",
         lambda *_: withdraw(running.folder.path, order),
     )
-    running.coordinator.plan(0)
-    running.coordinator.complete(0, [])
+    running.coordinator.plan()
+    running.coordinator.complete([])
     running.coordinator.commit_output()
     running.coordinator.savepoints.close(None)
     assert running.left() == []
@@ -79,11 +79,11 @@ def test_savepoint_withdrawn_while_it_is_written_leaves_nothing(
 
 def test_job_goes_on_if_its_end_is_withdrawn(running: Job) -> None:
     order = running.ask(stop=True)
-    running.coordinator.plan(0)
+    running.coordinator.plan()
     withdraw(running.folder.path, order)
-    running.coordinator.complete(0, [])
+    running.coordinator.complete([])
     assert running.coordinator.end is None
-    running.coordinator.plan(1)
+    running.coordinator.plan()
     running.coordinator.savepoints.close(None)
     assert running.left() == []
 
@@ -91,8 +91,8 @@ def test_job_goes_on_if_its_end_is_withdrawn(running: Job) -> None:
 def test_job_that_has_ended_has_its_savepoint(running: Job) -> None:
     """Withdrawn too late: the savepoint is what the job left."""
     order = running.ask(stop=True)
-    running.coordinator.plan(0)
-    running.coordinator.complete(0, [])
+    running.coordinator.plan()
+    running.coordinator.complete([])
     withdraw(running.folder.path, order)
     running.coordinator.commit_output()
     (name,) = running.left()
@@ -101,8 +101,8 @@ def test_job_that_has_ended_has_its_savepoint(running: Job) -> None:
 
 def test_savepoint_that_somebody_waits_for_is_answered(running: Job) -> None:
     order = running.ask()
-    running.coordinator.plan(0)
-    running.coordinator.complete(0, [])
+    running.coordinator.plan()
+    running.coordinator.complete([])
     running.coordinator.commit_output()
     running.coordinator.savepoints.close(None)
     answer = read_answer(running.folder.path, order)

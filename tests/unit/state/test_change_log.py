@@ -130,13 +130,13 @@ def content(state: KeyGroupState) -> Any:
     st.sampled_from([0, 1000, 1 << 20]),
 )
 def test_state_equals_the_model_whatever_happens_to_batches(
-    batches: list[tuple[list[Any], str]], compact_bytes: int, segment_bytes: int
+    batches: list[tuple[list[Any], str]], compact_bytes: int, joined_bytes: int
 ) -> None:
     """E41, E42: after every fate the state a worker loads is exactly the committed one, including
     the order of maps and of timers."""
-    limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.SEGMENT_BYTES
+    limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.JOINED_BYTES
     changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = compact_bytes, 64
-    changelog.SEGMENT_BYTES = segment_bytes
+    changelog.JOINED_BYTES = joined_bytes
     try:
         store, model = MemoryLogStore(), Model()
         workers: list[CachedState | None] = [None, None, None]
@@ -162,7 +162,7 @@ def test_state_equals_the_model_whatever_happens_to_batches(
             state, _ = changelog.load(store, cached, "test", new_state)
             assert content(state) == model.content()
     finally:
-        changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.SEGMENT_BYTES = limits
+        changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.JOINED_BYTES = limits
 
 
 def grown_log(batches: int) -> tuple[MemoryLogStore, list[int]]:

@@ -134,10 +134,3 @@ def test_workers_are_started_with_the_path_of_the_program(
     (tmp_path / "file").touch()
     monkeypatch.setattr(worker_python, "prepared_folder", lambda: tmp_path / "file" / "below")
     assert worker_python.worker_python() == sys.executable, "works without a place to write, too"
-
-
-def test_what_spark_loads_to_start_a_query_is_light() -> None:
-    """It starts a process for each query that only asks for the names of states."""
-    show = "import sys, millpond.executors.spark.level; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

@@ -181,7 +181,7 @@ class SinkWriter(ABC, Generic[IN]):
 
 
 class TwoPhaseSink(Sink):
-    """Exactly-once output: workers prepare, and the driver commits once Spark has committed the batch.
+    """Exactly-once output: workers prepare, and the driver commits once the batch counts.
 
     The driver stores the workers' messages with the epoch. An epoch that fails before that runs again, under
     the same number, with other writers; what the first attempt prepared is never committed. `commit` may be

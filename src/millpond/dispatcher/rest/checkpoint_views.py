@@ -107,7 +107,7 @@ def checkpoint_config(report: Report) -> Json:
         "aligned_checkpoint_timeout": 0,
         "checkpoints_after_tasks_finish": True,
         "state_changelog_enabled": True,
-        "changelog_storage": "spark",
+        "changelog_storage": "filesystem",
         "changelog_periodic_materialization_interval": 0,
     }
 

@@ -1,16 +1,21 @@
 """The batches of a job as the driver remembers them: a plan before each batch, a record after it.
 
-With a job folder they are durable, and an attempt goes on where the one before it was. Without one (the
-direct executor) nothing is written, and a batch is never planned twice.
+With a job folder they are records of its journal, and an attempt goes on where the one before it was. Without
+one (the direct executor) nothing is written, and a batch is never planned twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from millpond.core.journal import JOURNAL, Journal, Record, RecordKind, read_journal
+from millpond.core.storage import FileStorage, Storage
 from millpond.driver.epochs.batch_plan import BatchPlan
 from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
-from millpond.engine.exchange.batch import LanePlan
+from millpond.engine.exchange.batch import LogPositions
 from millpond.engine.exchange.controls import Start
+from millpond.state.partition_log import log_folder
 
 
 class EpochLog:
@@ -18,63 +23,76 @@ class EpochLog:
 
     def __init__(self, folder: JobFolder | None) -> None:
         self._folder = folder
+        self._storage: Storage | None = None
+        self._journal: Journal | None = None
+        self._newest_epoch: Record | None = None
+        self._logs: LogPositions = {}
+        if folder is not None:
+            self._storage = FileStorage(folder.path)
+            self._journal = Journal(self._storage, folder.generation)
         self.newest = -1
         """The newest batch that is complete; -1 if none is."""
 
-    def open(self) -> tuple[EpochRecord | None, BatchPlan | None, BatchPlan | None]:
-        """Find the newest epoch. Return its record, its plan, and the plan of the batch after it, each None
-        if it does not exist. Raises IncompatibleCheckpointError if the folder lacks a file that no crash can
-        have removed."""
-        if self._folder is None:
-            return None, None, None
-        self.newest = self._folder.last_epoch()
-        record = self.read(self.newest)
-        plan, next_plan = (self._folder.read_plan(self.newest + i) for i in (0, 1))
-        if self.newest >= 0 and plan is None:
-            raise self._folder.incomplete(
-                f"plans/{self.newest}.plan",
-                f"which says where the sources are after batch {self.newest}",
-            )
-        return record, plan, next_plan
+    def open(self, levels: int, partitions: int) -> tuple[EpochRecord | None, BatchPlan | None]:
+        """Find the newest epoch. Return its record, and the plan of the batch after it, each None if it does
+        not exist. Whatever batches that do not count have left in the logs is removed."""
+        if self._folder is None or self._journal is None:
+            return None, None
+        plan: BatchPlan | None = None
+        record: EpochRecord | None = None
+        for found in self._journal.read():
+            if found.kind == RecordKind.EPOCH:
+                self._newest_epoch, self.newest, plan = found, found.number, None
+            elif found.number == self.newest + 1:
+                plan = BatchPlan.decode(found.payload, self._where(found))
+        if self._newest_epoch is not None:
+            record = EpochRecord.decode(self._newest_epoch.payload, self._where(self._newest_epoch))
+            self._find_unions(record.starts)
+            self._logs = record.logs
+        if plan is not None:
+            for lane in plan.lanes:
+                self._find_unions(lane.starts)
+        self._drop_leftovers(levels, partitions)
+        return record, plan
 
-    def read(self, epoch: int) -> EpochRecord | None:
-        """Return what a batch has left behind; None for -1, which means before the first batch."""
-        if epoch < 0 or self._folder is None:
-            return None
-        record = self._folder.read_epoch(epoch)
-        if record is None:
-            raise self._folder.incomplete(
-                f"epochs/{epoch}.epoch", "which the next batch builds upon"
-            )
-        for task, start in record.starts.items():
+    def _where(self, record: Record) -> str:
+        return f"{self._folder and self._folder.path}/{JOURNAL}, batch {record.number}"
+
+    def _find_unions(self, starts: dict[int, Start]) -> None:
+        assert self._folder is not None
+        for task, start in starts.items():
             if isinstance(start.unions, str):
                 here = self._folder.unions_path(start.unions)
-                record.starts[task] = start._replace(unions=here)
-        return record
+                starts[task] = start._replace(unions=here)
 
-    def planned(self, epoch: int, lanes: int) -> BatchPlan | None:
-        """Return the plan of a batch that was planned before a crash; None if it was not. Raises
-        IncompatibleCheckpointError if one of its lanes is missing."""
-        plan = None if self._folder is None else self._folder.read_plan(epoch)
-        if self._folder is not None and plan is not None:
-            self._folder.check_lanes(epoch, lanes)
-        return plan
+    def _drop_leftovers(self, levels: int, partitions: int) -> None:
+        assert self._storage is not None
+        needed = _segments(self._logs)
+        for level in range(1, levels + 1):
+            for partition in range(partitions):
+                for name in self._storage.names(log_folder(level, partition)):
+                    if name not in needed:
+                        self._storage.delete(name)
 
-    def is_first_batch_over(self) -> bool:
-        """Return whether batch 0 can never run again."""
-        return self._folder is not None and self._folder.is_first_batch_over()
-
-    def write_plan(self, epoch: int, lanes: list[LanePlan], plan: BatchPlan) -> None:
+    def write_plan(self, epoch: int, plan: BatchPlan) -> None:
         """Make a batch durable before it runs."""
-        if self._folder is not None:
-            self._folder.write_plan(epoch, lanes, plan)
+        if self._journal is not None:
+            basis = [] if self._newest_epoch is None else [self._newest_epoch]
+            self._journal.append(Record(RecordKind.PLAN, epoch, plan.encode()), basis)
 
     def write(self, epoch: int, record: EpochRecord) -> None:
-        """Make durable what a batch leaves behind, and drop batches that can never run again."""
-        if self._folder is not None:
-            self._folder.write_epoch(epoch, record)
-            self._folder.drop_batches_before(epoch)
-            self._folder.drop_unions()
+        """Make durable what a batch leaves behind: when this returns, the batch counts. Drop what no batch
+        needs any more."""
+        if self._journal is not None:
+            written = Record(RecordKind.EPOCH, epoch, record.encode())
+            self._journal.append(written, [])
+            self._newest_epoch = written
+        self.newest = epoch
+        if self._folder is not None and self._storage is not None:
+            for segment in _segments(self._logs) - _segments(record.logs):
+                self._storage.delete(segment)
+            self._folder.drop_unions(epoch)
+        self._logs = record.logs
 
     def add_unions(
         self, epoch: int, task: int, start: Start, changed: dict[int, bytes]
@@ -88,3 +106,21 @@ class EpochLog:
             known = self._folder.read_unions(known)
         unions = known | changed
         return unions if self._folder is None else self._folder.write_unions(epoch, task, unions)
+
+    def close(self) -> None:
+        """Release the journal."""
+        if self._journal is not None:
+            self._journal.close()
+
+
+def epoch_records(storage: Storage) -> Iterable[EpochRecord]:
+    """Yield what the batches of a job have left behind, as far as the journal has it, the oldest first."""
+    newest = -1
+    for found in read_journal(storage):
+        if found.kind == RecordKind.EPOCH and found.number > newest:
+            newest = found.number
+            yield EpochRecord.decode(found.payload, f"{JOURNAL}, batch {newest}")
+
+
+def _segments(logs: LogPositions) -> set[str]:
+    return {segment for position in logs.values() for segment, _ in position}

@@ -1,4 +1,4 @@
-"""What a batch leaves behind for the next one: `epochs/N.epoch` in the job folder.
+"""What a batch leaves behind for the next one: a record of the journal. Once it is there, the batch counts.
 
 Payload of the blob (see core/codec.py for the envelope): a tuple of the fields of `EpochRecord`, in order;
 records in it are tuples of their fields.
@@ -13,11 +13,15 @@ from millpond.core.codec import BlobKind
 from millpond.datastream.formats.avro_schemas import Schema
 from millpond.driver.reporting.checkpoint_history import CheckpointRecord, LogBytes
 from millpond.driver.reporting.statistics import Totals
+from millpond.engine.exchange.batch import LogPositions, Unread, UnreadSplits, plain_unread
 from millpond.engine.exchange.controls import Start
 from millpond.engine.exchange.reports import Generators, Prepared, Split
 from millpond.plan.settings import StoredTypes
 from millpond.savepoint.job_state import Channels
 from millpond.savepoint.parts import Part
+
+UnfinishedSavepoint = tuple[tuple[object, ...], bytes, int, list[Part]]
+"""(fields of the request, state of the job as a blob, epoch, parts)"""
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,21 @@ class EpochRecord:
     """Whether no batch can come after this one."""
     checkpoint: CheckpointRecord
     log_bytes: LogBytes
-    parts: list[Part]
-    """The parts of a savepoint that the batch has written."""
     statistics: Totals
+    positions: dict[int, object]
+    """source -> what its enumerator needs to go on after the batch"""
+    ended: dict[int, list[bool]]
+    """source -> for each split, whether it gives no further records"""
+    time_ms: int
+    """The processing time of the batch."""
+    logs: LogPositions
+    """How far each log counts. Whatever else is in its segments was never committed."""
+    savepoints: list[UnfinishedSavepoint] = field(default_factory=list)
+    """The savepoints that this batch and earlier ones have taken, and that were not put together yet."""
+    has_savepoint: bool = False
+    """Whether this batch has taken one."""
+    unread: UnreadSplits = field(default_factory=dict)
+    """What was handed out to batches, but not read by them."""
     state_types: StoredTypes = field(default_factory=dict)
     key_types: dict[str, Schema] = field(default_factory=dict)
     """uid -> the declared type of its keys"""
@@ -60,8 +76,14 @@ class EpochRecord:
                 self.finished,
                 astuple(self.checkpoint),
                 self.log_bytes,
-                self.parts,
                 self.statistics,
+                self.positions,
+                self.ended,
+                self.time_ms,
+                self.logs,
+                self.savepoints,
+                self.has_savepoint,
+                plain_unread(self.unread),
                 self.state_types,
                 self.key_types,
             ),
@@ -80,8 +102,14 @@ class EpochRecord:
             finished,
             checkpoint,
             log_bytes,
-            parts,
             statistics,
+            positions,
+            ended,
+            time_ms,
+            logs,
+            savepoints,
+            has_savepoint,
+            unread,
             state_types,
             key_types,
         ) = codec.decode(BlobKind.EPOCH, blob, where)
@@ -95,8 +123,14 @@ class EpochRecord:
             finished,
             CheckpointRecord(*checkpoint),
             log_bytes,
-            parts,
             statistics,
+            positions,
+            ended,
+            time_ms,
+            logs,
+            savepoints,
+            has_savepoint,
+            {split: Unread(*left) for split, left in unread.items()},
             state_types,
             key_types,
         )

@@ -58,13 +58,15 @@ class Ratios(NamedTuple):
 
 class DoneBatch(NamedTuple):
     """What a batch teaches about the size of the next ones. `records`: how many the source that gave most has
-    given; `is_first`: it was the first batch of an attempt, so processes had to start."""
+    given; `is_first`: it was the first batch of an attempt, so processes had to start; `backlog`: how many
+    records are waiting, None if that is not known."""
 
     duration_ms: float
     records: int
     was_waiting: bool
     memory_share: float
     is_first: bool
+    backlog: int | None
 
 
 @dataclass
@@ -197,9 +199,10 @@ class JobStatistics:
         works: list[WorkCounts],
         watermarks: dict[int, int | None],
         state_bytes: dict[int, int],
+        is_cut: bool = False,
     ) -> int:
         """Add what a batch did: its work, the watermarks of tasks after it, and the size of their state in
-        bytes, both by task. Return how many records it has read."""
+        bytes, both by task; and whether its time was not enough. Return how many records it has read."""
         with self._lock:
             now_ms = self._clock_ms()
             batch = self._running or _Batch(now_ms)
@@ -215,7 +218,7 @@ class JobStatistics:
             ]
             batch.read, batch.most_read = sum(read), max(read, default=0)
             is_full = batch.most_read >= _ALMOST_FULL * self._credits > 0
-            if is_full and not self._is_all_known:  # then there is probably more
+            if is_cut or (is_full and not self._is_all_known):  # then there is, probably, more
                 batch.waiting = self._beyond_credits = True
             for number, figures in self._of.items():
                 figures.watermark = watermarks.get(number)
@@ -247,8 +250,8 @@ class JobStatistics:
         groups: dict[int, list[tuple[int, int]]] = {}
         keys: dict[int, list[tuple[str, int]]] = {}
         for work in works:
-            if work.keyed is not None:
-                groups.setdefault(work.task, []).append(work.keyed)
+            if work.keyed:
+                groups.setdefault(work.task, []).extend(work.keyed)
                 keys.setdefault(work.task, []).extend(work.hottest)
         for number, counts in groups.items():
             figures = self._of[number]
@@ -267,7 +270,12 @@ class JobStatistics:
             self._latencies_ms.append(duration_ms)
             is_first, self._is_first = self._is_first, False
             return DoneBatch(
-                duration_ms, batch.most_read, batch.waiting, batch.memory_share, is_first
+                duration_ms,
+                batch.most_read,
+                batch.waiting,
+                batch.memory_share,
+                is_first,
+                self._backlog,
             )
 
     def attempt_ends(self) -> bool:

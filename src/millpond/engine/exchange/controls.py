@@ -1,9 +1,9 @@
-"""Controls, which tell every label of a task about a batch.
+"""Controls, which tell everything that a task has in a partition about a batch.
 
 Payload of the blob (see core/codec.py for the envelope), a tuple:
 
     (processing time in ms, start or None, ends, whether it is the last batch,
-     folder for the parts of a savepoint or None, epoch)
+     folder for the parts of a savepoint or None, epoch, position of the log or None)
 
     start    (outputs of the valves of the inputs, origin -> channels, clock, union lists)
     ends     [(origin, split, watermark, active)]
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.state.partition_log import LogPosition
 
 
 class SplitEnd(NamedTuple):
@@ -41,8 +42,8 @@ class Start(NamedTuple):
 
 
 class Control(NamedTuple):
-    """What a label is told about a batch: the processing time, where the clock of its task starts (None if
-    another control of the batch says it), and how far splits have come at the end of the batch."""
+    """What a task is told about a batch: the processing time, where its clock starts (None if another control
+    of the batch says it), and how far splits have come at the end of the batch."""
 
     processing_time_ms: int
     start: Start | None
@@ -50,6 +51,8 @@ class Control(NamedTuple):
     last_batch: bool = False
     savepoint: str | None = None  # the folder for the parts of a savepoint
     epoch: int = -1  # the number of the batch
+    log: LogPosition | None = None
+    """How far the log of the level in this partition counts; None if another control says it."""
 
 
 def encode_control(control: Control) -> bytes:
@@ -65,13 +68,14 @@ def encode_control(control: Control) -> bytes:
             control.last_batch,
             control.savepoint,
             control.epoch,
+            control.log,
         ),
     )
 
 
 def decode_control(blob: bytes) -> Control:
     """Return the control in a blob. Raises CorruptDataError if it is damaged."""
-    processing_time_ms, start, ends, last_batch, savepoint, epoch = codec.decode(
+    processing_time_ms, start, ends, last_batch, savepoint, epoch, log = codec.decode(
         BlobKind.CONTROL, blob
     )
     return Control(
@@ -81,15 +85,17 @@ def decode_control(blob: bytes) -> Control:
         last_batch,
         savepoint,
         epoch,
+        log,
     )
 
 
 def join_controls(controls: Iterable[Control]) -> Control:
-    """Return all controls that have reached a label joined into one. One of them must have a start."""
+    """Return all controls for one task in one partition joined into one. One of them must have a start."""
     known = list(controls)
     start = next(control.start for control in known if control.start is not None)
     ends = sorted(end for control in known for end in control.ends)
     savepoint = next((c.savepoint for c in known if c.savepoint is not None), None)
     last_batch = any(c.last_batch for c in known)
     epoch = max(c.epoch for c in known)
-    return Control(known[0].processing_time_ms, start, ends, last_batch, savepoint, epoch)
+    log = next((c.log for c in known if c.log is not None), None)
+    return Control(known[0].processing_time_ms, start, ends, last_batch, savepoint, epoch, log)

@@ -1,6 +1,6 @@
 """Frames, which carry records from one task to another. A row holds a frame, a control or a report.
 
-    row = (level, label, blob)    level: the pass that the row is for; label: what Spark groups by
+    row = (level, label, blob)    level: the pass that the row is for; label: see core/labels.py
 
 Payload of a frame (see core/codec.py for the envelope):
     (exchange or sink, source task, producer, number, values, timestamps, keys, clocks, phases,
@@ -138,18 +138,6 @@ def decode_frame(blob: bytes) -> Frame:
         _decode_keys(keys, values),
     )
     return Frame(target, source_task, Producer(*producer), number, bundle)
-
-
-def rows_of_level(rows: Iterable[Row], level: int) -> tuple[list[Row], dict[int, list[bytes]]]:
-    """Return the rows that are for other levels, and the blobs for this level by label."""
-    passed: list[Row] = []
-    groups: dict[int, list[bytes]] = {}
-    for row in rows:
-        if row[0] == level:
-            groups.setdefault(row[1], []).append(row[2])
-        else:
-            passed.append(row)
-    return passed, groups
 
 
 def merge(

@@ -1,6 +1,6 @@
 """Runs a bounded job in the calling process, without Spark, in milliseconds: for users' unit tests.
 
-Everything but Spark is the same: plan, frames, key groups, change logs, epochs. A test that passes here
+Everything but Spark is the same: plan, passes, key groups, change logs, epochs. A test that passes here
 passes on Spark, because records and state take the same way through the same code.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import cloudpickle
 
 from millpond.common.job import JobStatus
+from millpond.core.storage import MemoryStorage
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.executor import Executor, ExecutorFactory
 from millpond.driver.output import OutputDelivery
@@ -21,13 +22,12 @@ from millpond.driver.reporting.checkpoint_history import CheckpointHistory
 from millpond.driver.reporting.job_record import JobRecord
 from millpond.driver.savepoints import Savepoints
 from millpond.engine.exchange.batch import LanePlan
-from millpond.engine.exchange.frames import SINK_LEVEL, Row, rows_of_level
 from millpond.engine.host import JobHost
+from millpond.engine.passes import Passes, run_batch
 from millpond.engine.sink_pass import SinkHost
 from millpond.engine.work_meter import Surroundings
 from millpond.errors import ProgramError
 from millpond.plan.physical import JobPlan
-from millpond.state.change_log import MemoryLogStore
 
 
 def check_ends(plan: JobPlan) -> None:
@@ -53,7 +53,7 @@ class DirectExecutors(ExecutorFactory):
         check_ends(plan)
         self._plan = plan
         self._blob: bytes = cloudpickle.dumps(plan)
-        self.logs: dict[tuple[int, int], MemoryLogStore] = {}
+        self.storage = MemoryStorage()
         output = OutputDelivery(plan, collect)
         self.record = JobRecord(plan)
         self.coordinator = (
@@ -61,7 +61,6 @@ class DirectExecutors(ExecutorFactory):
             if clock_ms is None
             else Coordinator(plan, None, output, clock_ms, self.record)
         )
-        self.epoch = 0
         self.lanes: list[LanePlan] | None = None  # of the batch that is not complete yet
         self._started = False
 
@@ -96,17 +95,16 @@ class DirectExecutor(Executor):
         self._job = job
         self._plan = plan
         surroundings = Surroundings(time.perf_counter_ns, machine=socket.gethostname())
-        self._host = JobHost(blob, attempt, surroundings=surroundings)
-        self._sinks = SinkHost(blob, surroundings)
+        host = JobHost(blob, job.storage, str(attempt), attempt, surroundings=surroundings)
+        self._passes = Passes(host, SinkHost(blob, surroundings))
 
     def run(self) -> None:
         coordinator = self._job.coordinator
         self._job.start()
         while coordinator.end is None:
             self._run_batch()
-        coordinator.commit_output()  # once more, in case that is where the attempt before failed
-        self._host.close()
-        self._sinks.close()
+        coordinator.commit_output()
+        self._passes.close()
 
     def cancel(self) -> None:
         self._job.coordinator.cancel()
@@ -123,34 +121,8 @@ class DirectExecutor(Executor):
     def _run_batch(self) -> None:
         job = self._job
         if job.lanes is None:
-            job.lanes = job.coordinator.plan(job.epoch)
+            job.lanes = job.coordinator.plan()
         else:
             job.record.statistics.batch_begins()
-        assert job.lanes is not None
-        try:
-            rows: list[Row] = []
-            for lane in job.lanes:
-                # A copy, such as a worker would get: a failed attempt must not leave traces in the plan.
-                copied = LanePlan.decode(lane.encode(), "a lane")
-                rows.extend(self._host.run_lane(copied))
-            for level in range(1, self._plan.levels + 1):
-                rows = self._run_level(level, rows)
-            rows = [row for row in rows if row[0] == SINK_LEVEL]
-            done = self._sinks.run(rows, None, job.epoch, job.lanes[0].processing_time_ms)
-        except BaseException:
-            for log in job.logs.values():
-                log.rollback()
-            raise
-        job.coordinator.complete(job.epoch, done)
-        for log in job.logs.values():
-            log.commit()
-        job.epoch += 1
+        job.coordinator.complete(run_batch(self._passes, self._plan, job.lanes))
         job.lanes = None
-        job.coordinator.commit_output()
-
-    def _run_level(self, level: int, rows: list[Row]) -> list[Row]:
-        passed, groups = rows_of_level(rows, level)
-        for label, blobs in groups.items():
-            store = self._job.logs.setdefault((level, label), MemoryLogStore())
-            passed.extend(self._host.run_label(level, label, blobs, store))
-        return passed

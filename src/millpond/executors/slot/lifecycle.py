@@ -8,15 +8,14 @@
                     │ a message comes   │ answered, or the owner is gone   │
                  WORKING ───────────────┘                                  │
                     │                                                      │
-                    │ the query has ended, a newer run of it is there,     │
+                    │ the job has ended, a newer run of it is there,      │
                     │ nobody came for a long time                          │
                  CLOSING ── functions are closed ◄─────────────────────────┘
                     │
                   ENDED
 
 A slot whose executor (its JVM) dies ends at once, without CLOSING: close() is not guaranteed to be called.
-State in a slot is a cache; the change log in Spark's state store is the truth, so a slot may die at any
-moment.
+State in a slot is a cache. What the journal says of the logs is the truth, so a slot may die at any moment.
 """
 
 from __future__ import annotations

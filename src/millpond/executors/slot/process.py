@@ -1,4 +1,4 @@
-"""A slot: the process that owns a partition's key groups, timers and opened functions.
+"""A slot: the process that owns a partition's state, timers and opened functions, and writes its log.
 
 It has two threads. The main thread works for the owner, which is the relay that was let in last. The other
 one, the door, lets relays in, sends signs of life, and ends the process when nobody needs it any more. Only
@@ -23,15 +23,14 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.core import fault_points
+from millpond.core.storage import FileStorage
 from millpond.engine.exchange.batch import LanePlan
-from millpond.engine.exchange.frames import Row
 from millpond.engine.host import JobHost
+from millpond.engine.passes import Passes
 from millpond.engine.sink_pass import SinkHost
 from millpond.engine.state_views import StateViews
 from millpond.engine.work_meter import Surroundings
@@ -52,7 +51,6 @@ from millpond.executors.slot.protocol import (
     same_user,
 )
 from millpond.executors.slot.settings import SlotSettings
-from millpond.state.change_log import LogStore
 
 if TYPE_CHECKING:
     from millpond.queryable.server import StateServer
@@ -60,45 +58,7 @@ if TYPE_CHECKING:
 _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
 _GRACE_S = 30.0  # for a function that is still working when its job ends
-_ROWS_AT_ONCE = 256
-_WRITTEN_AT_ONCE = 4 << 20
 _LOG_BYTES = 1 << 20
-
-
-class RelayedLog(LogStore):
-    """The change log of one key group as the slot sees it. The log head came with the request; rows are asked
-    for one by one; what is written goes back with the answer, or some of it ahead if it is much."""
-
-    def __init__(self, head: bytes | None, connection: Connection) -> None:
-        self._head = head
-        self._connection = connection
-        self.written: list[tuple[int, bytes]] = []
-        self._written_bytes = 0
-        self.deleted: list[int] = []
-        self.new_head: bytes | None = None
-
-    def read_head(self) -> bytes | None:
-        return self._head
-
-    def read_row(self, number: int) -> bytes:
-        self._connection.send(MessageKind.READ, number)
-        kind, row = self._connection.receive()
-        if kind is not MessageKind.ROW:
-            raise ConnectionLost(f"expected a row, got {kind.name}")
-        return bytes(row)
-
-    def write_head(self, head: bytes) -> None:
-        self.new_head = head
-
-    def write_row(self, number: int, row: bytes) -> None:
-        self.written.append((number, row))
-        self._written_bytes += len(row)
-        if self._written_bytes > _WRITTEN_AT_ONCE:
-            self._connection.send(MessageKind.WRITE, self.written)
-            self.written, self._written_bytes = [], 0
-
-    def delete_row(self, number: int) -> None:
-        self.deleted.append(number)
 
 
 class Slot:
@@ -113,7 +73,6 @@ class Slot:
         self._life = SlotLife()
         self._lock = threading.Condition()
         self._owner: Connection | None = None
-        self._next_owners: deque[Connection] = deque()
         self._newest_attempt = BEFORE_ALL_TASKS
         self._used_at_s = time.monotonic()
         self._ending = False
@@ -126,8 +85,7 @@ class Slot:
         self._views = StateViews(self._answer_look_ups, threading.Lock())
         self._server: StateServer | None = None
         self._claimed_by: Connection | None = None
-        self._host: JobHost | None = None
-        self._sinks: SinkHost | None = None
+        self._passes: Passes | None = None
 
     # --- the main thread -------------------------------------------------------------------------
 
@@ -139,7 +97,7 @@ class Slot:
             with self._lock:
                 self._used_at_s = time.monotonic()
                 if self._owner is owner:
-                    self._owner = self._next_owners.popleft() if self._next_owners else None
+                    self._owner = None
             owner.close()
         with contextlib.suppress(Exception):  # the job has ended, so there is nobody to tell
             self._close_functions()
@@ -186,72 +144,38 @@ class Slot:
             self._load_plan(*content)
             owner.send(MessageKind.DONE)
             return
-        assert self._host is not None
-        assert self._sinks is not None
-        if kind is MessageKind.LABEL:
-            self._run_label(owner, self._host, *content)
-        elif kind is MessageKind.LANE:
-            self._run_lane(owner, self._host, content)
-        elif kind is MessageKind.SINKS:
-            rows, subtask, epoch, processing_time_ms, last_batch = content
-            done = self._sinks.run(rows, subtask, epoch, processing_time_ms)
-            if last_batch:
-                self._sinks.close()
-            owner.send(MessageKind.DONE, done)
-        elif kind is MessageKind.CLOSE_LEVEL:
-            if self._host.in_last_batch:
-                self._host.close_level(content)
-            owner.send(MessageKind.DONE)
+        assert self._passes is not None
+        if kind is MessageKind.LANE:
+            sent = self._passes.run_lane(LanePlan.decode(bytes(content), "a lane"))
+        elif kind is MessageKind.STAGE:
+            if self._server is not None and self._claimed_by is not owner:
+                self._server.claim()
+                self._claimed_by = owner
+            stage, chunks = content
+            sent = self._passes.run_stage(stage, self._partition, chunks)
             self._garbage_waits = True
         else:
             raise SlotError(f"A slot cannot answer a message of the kind {kind.name}.")
+        self._check_memory()
+        owner.send(MessageKind.DONE, sent)
 
     def _load_plan(self, blob: bytes, attempt: int) -> None:
-        if self._host is None:
+        if self._passes is None:
+            settings = self._settings
             try:
-                self._host = JobHost(
+                host = JobHost(
                     bytes(blob),
+                    FileStorage(os.path.dirname(settings.run_file)),
+                    f"{settings.generation}-{os.urandom(4).hex()}",
                     attempt,
-                    self._settings.state_folder(self._partition),
+                    settings.state_folder(self._partition),
                     self._memory_limit_mb,
                     self._surroundings,
                     self._views,
                 )
-                self._sinks = SinkHost(bytes(blob), self._surroundings)
+                self._passes = Passes(host, SinkHost(bytes(blob), self._surroundings))
             except ModuleNotFoundError as problem:
                 raise ProgramError(missing_module(problem)) from None
-
-    def _run_lane(self, owner: Connection, host: JobHost, path: str) -> None:
-        with open(path, "rb") as file:
-            plan = LanePlan.decode(file.read(), path)
-        rows: list[Row] = []
-        for row in host.run_lane(plan):
-            rows.append(row)
-            if len(rows) >= _ROWS_AT_ONCE:
-                owner.send(MessageKind.ROWS, rows)
-                rows = []
-        self._check_memory()
-        owner.send(MessageKind.DONE, rows)
-
-    def _run_label(
-        self,
-        owner: Connection,
-        host: JobHost,
-        level: int,
-        label: int,
-        head: bytes | None,
-        blobs: list[bytes],
-    ) -> None:
-        fault_points.reach("slot before label")
-        log = RelayedLog(head, owner)
-        if self._server is not None and self._claimed_by is not owner:
-            self._server.claim()
-            self._claimed_by = owner
-        with self._views.exclusively():
-            rows = host.run_label(level, label, blobs, log)
-        self._check_memory()
-        fault_points.reach("slot before reply")
-        owner.send(MessageKind.DONE, (rows, log.written, log.deleted, log.new_head))
 
     def _answer_look_ups(self) -> None:
         """Announce queryable states, and start the server for them. Called when a function declares one."""
@@ -298,9 +222,8 @@ class Slot:
     def _close_functions(self) -> None:
         if self._server is not None:
             self._server.stop()
-        if self._host is not None and self._sinks is not None:
-            self._host.close()
-            self._sinks.close()
+        if self._passes is not None:
+            self._passes.close()
 
     # --- the door --------------------------------------------------------------------------------
 
@@ -327,7 +250,7 @@ class Slot:
                 with contextlib.suppress(OSError, ConnectionLost):
                     self._let_in(self._listener.accept()[0])
             with self._lock:
-                connected = [c for c in (self._owner, *self._next_owners) if c is not None]
+                owner = self._owner
                 unneeded = self._is_unneeded()
                 if unneeded and self._life.state is not SlotState.WORKING:
                     self._end()
@@ -341,8 +264,8 @@ class Slot:
                 )
                 _remove_files(self._settings, self._partition, self.socket_inode)
                 os._exit(1)
-            for connection in connected:
-                connection.send_alive()
+            if owner is not None:
+                owner.send_alive()
 
     def _let_in(self, sock: socket.socket) -> None:
         if not same_user(sock):
@@ -371,15 +294,11 @@ class Slot:
                 connection.send(MessageKind.REFUSED, text)
                 connection.close()
             else:
-                has_plan = self._host is not None
+                has_plan = self._passes is not None
                 connection.send(MessageKind.WELCOME, {"pid": os.getpid(), "has_plan": has_plan})
-                if attempt == self._newest_attempt and self._owner is not None:
-                    # This is another pass of the same task, in another Python worker: it waits its turn.
-                    self._next_owners.append(connection)
-                else:
-                    # The attempt before it is a zombie. The next request undoes what it did.
-                    self._drop_owners()
-                    self._owner = connection
+                # The attempt before it has ended, or is a zombie. The next request undoes what that did.
+                self._drop_owner()
+                self._owner = connection
                 self._newest_attempt = attempt
                 self._used_at_s = time.monotonic()
                 self._lock.notify()
@@ -400,15 +319,13 @@ class Slot:
         except OSError:
             return False  # a shared folder may be unreachable for a moment
 
-    def _drop_owners(self) -> None:
+    def _drop_owner(self) -> None:
         if self._owner is not None:
             self._owner.close()
-        while self._next_owners:
-            self._next_owners.popleft().close()
 
     def _end(self) -> None:
         self._ending = True
-        self._drop_owners()
+        self._drop_owner()
         self._listener.close()
         self._lock.notify()
 

@@ -45,18 +45,12 @@ class MessageKind(IntEnum):
     WELCOME = 2  # slot: {pid, has_plan}
     REFUSED = 3  # slot: the reason
     OUTDATED = 4  # slot: nothing; it belongs to an older run and ends now
-    PLAN = 5  # relay: (job blob, attempt)
-    LANE = 6  # relay: path of a lane plan -> ROWS ..., DONE
-    LABEL = 7  # relay: (level, label, log head, blobs) -> READ or WRITE ..., DONE
-    READ = 8  # slot: number of the log row that it needs -> ROW
-    ROW = 9  # relay: the log row
-    ROWS = 10  # slot: some rows
-    SINKS = 11  # relay: the arguments of `run_sinks` -> DONE
-    CLOSE_LEVEL = 12  # relay: level; if this was the last batch, its functions are closed -> DONE
-    DONE = 13  # slot: the result
-    ERROR = 14  # slot: (name of a Millpond error, its arguments)
-    ALIVE = 15  # slot: nothing; it is still working
-    WRITE = 16  # slot: some log rows of a large snapshot, ahead of the rest
+    PLAN = 5  # relay: (job blob, attempt) -> DONE
+    LANE = 6  # relay: plan of a lane -> DONE with [(partition, chunk)]
+    STAGE = 7  # relay: (stage, chunks) -> DONE with [(partition, chunk)]
+    DONE = 8  # slot: the result
+    ERROR = 9  # slot: (name of a Millpond error, its arguments)
+    ALIVE = 10  # slot: nothing; it is still working
 
 
 class ConnectionLost(Exception):

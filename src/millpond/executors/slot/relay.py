@@ -1,7 +1,6 @@
 """The relay in a Spark worker: finds the partition's slot, or starts it, and hands work over to it.
 
-One relay serves one task attempt. It offers what a `JobHost` offers, so that a pass does not know whether its
-work is done here or in a slot.
+One relay serves one task attempt.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 import millpond.errors
-from millpond.core import fault_points
-from millpond.engine.exchange.frames import Row
+from millpond.engine.passes import Sent
 from millpond.errors import SlotError
 from millpond.executors.slot.protocol import (
     Connection,
@@ -33,7 +30,6 @@ from millpond.executors.slot.protocol import (
     same_user,
 )
 from millpond.executors.slot.settings import SlotSettings, base_folder
-from millpond.state.change_log import LogStore
 
 _START_TIMEOUT_S = 60.0
 _EXIT_TIMEOUT_S = 1.0  # between the end of a slot's connection and the end of its process
@@ -62,58 +58,19 @@ class Relay:
 
     # --- work ------------------------------------------------------------------------------------
 
-    def run_lane(self, path: str) -> Iterator[Row]:
-        """Run the source tasks for the lane whose plan is at `path`, and yield their rows as they come."""
-        self._send(MessageKind.LANE, path)
-        while True:
-            kind, rows = self._receive()
-            yield from rows
-            if kind is MessageKind.DONE:
-                return
+    def run_lane(self, lane: bytes) -> Sent:
+        """Run the source tasks for a lane, given its plan as a blob. Return the chunks for the next stage."""
+        self._send(MessageKind.LANE, lane)
+        return self._result()
 
-    def run_label(
-        self, level: int, label: int, blobs: Iterable[bytes], store: LogStore
-    ) -> list[Row]:
-        """Run the task of a label on its blobs and return the rows that come out. What changes in its change
-        log is written to `store`."""
-        rows: list[Row]
-        self._send(MessageKind.LABEL, (level, label, store.read_head(), list(blobs)))
-        while True:
-            kind, content = self._receive()
-            if kind is MessageKind.READ:
-                self._send(MessageKind.ROW, store.read_row(content))
-            elif kind is MessageKind.WRITE:
-                for number, row in content:
-                    store.write_row(number, row)
-            elif kind is MessageKind.DONE:
-                rows, written, deleted, head = content
-                fault_points.reach("relay before write")
-                for number, row in written:
-                    store.write_row(number, row)
-                for number in deleted:
-                    store.delete_row(number)
-                if head is not None:
-                    store.write_head(head)
-                fault_points.reach("relay after write")
-                return rows
+    def run_stage(self, stage: int, chunks: list[bytes]) -> Sent:
+        """Run a later stage of a batch on the chunks for this partition. Return those for the next stage."""
+        self._send(MessageKind.STAGE, (stage, chunks))
+        return self._result()
 
-    def run_sinks(
-        self,
-        rows: list[Row],
-        subtask: int | None,
-        epoch: int,
-        processing_time_ms: int,
-        last_batch: bool,
-    ) -> list[Row]:
-        """Write the rows that are for sinks; return the other rows, and the reports of the sinks.
-        `subtask` is None if the labels of the rows name it. `last_batch` closes the sinks."""
-        self._send(MessageKind.SINKS, (rows, subtask, epoch, processing_time_ms, last_batch))
-        done: list[Row] = self._receive()[1]
-        return done
-
-    def close_level(self, level: int) -> None:
-        """Close the functions of a level if this was the job's last batch."""
-        self._ask(MessageKind.CLOSE_LEVEL, level)
+    def _result(self) -> Sent:
+        sent: Sent = self._receive()[1]
+        return sent
 
     def close(self) -> None:
         """End the connection at the end of the task. The slot lives on."""

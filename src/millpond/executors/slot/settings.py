@@ -75,11 +75,6 @@ def base_folder() -> str:
     return os.path.join(tempfile.gettempdir(), f"millpond-{os.getuid()}")
 
 
-def worker_folder(local_dir: str | None, run_id: str) -> str:
-    """Return where the backends of Spark's workers have their files, if there are no slots."""
-    return os.path.join(local_dir or base_folder(), f"run-{run_id[:12]}")
-
-
 def remove_slot_files(settings: SlotSettings) -> None:
     """Remove what slots on this machine have left, once the job is over. Slots that end remove their files
     themselves; those that were killed could not."""

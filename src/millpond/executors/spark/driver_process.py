@@ -17,11 +17,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -110,6 +114,42 @@ class DriverProcess:
         process = self._process
         process_text = "" if process is None else f", process {process.pid}"
         return f"Spark's driver process (the JVM{process_text}) "
+
+
+class DriverWatch:
+    """A context manager that calls `on_death` if the JVM dies, because nobody else would notice while the job
+    waits for work. A JVM that spark-submit has started ends this process, too, and is not watched."""
+
+    def __init__(self, driver: DriverProcess, on_death: Callable[[], None]) -> None:
+        process = driver._process
+        self._jvm = -1 if process is None else _pidfd(process.pid)
+        self._on_death = on_death
+        self._over, self._end = os.pipe()
+
+    def __enter__(self) -> None:
+        if self._jvm >= 0:
+            self._thread = threading.Thread(target=self._watch, name="watch-jvm", daemon=True)
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._end)
+        if self._jvm >= 0:
+            self._thread.join()
+            os.close(self._jvm)
+        os.close(self._over)
+
+    def _watch(self) -> None:
+        ready, _, _ = select.select([self._jvm, self._over], [], [])
+        if self._jvm in ready:
+            self._on_death()
+
+
+def _pidfd(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends; -1 if it has ended already."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return -1
 
 
 def say_nothing_when_it_dies(context: SparkContext) -> None:

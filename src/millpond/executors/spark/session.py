@@ -22,11 +22,7 @@ from millpond.executors.spark import class_archive
 from millpond.executors.spark.cluster_managers import manager_settings
 from millpond.executors.spark.driver_process import DriverProcess, say_nothing_when_it_dies
 from millpond.executors.spark.java import Java, find_java
-from millpond.executors.spark.local_sockets import (
-    guard_callbacks,
-    remove_socket_at_exit,
-    socket_settings,
-)
+from millpond.executors.spark.local_sockets import remove_socket_at_exit, socket_settings
 from millpond.executors.spark.worker_python import worker_python
 
 if TYPE_CHECKING:
@@ -35,45 +31,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MIN_SPARK = (4, 3, 0)
-_STATE_STORE = "spark.sql.streaming.stateStore"
 _SETTINGS = {
-    # Millpond's rows are frames: few and large. Generated code would cost more to compile than it saves.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    f"{_STATE_STORE}.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    f"{_STATE_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
-    # With version 1, a zombie task could overwrite committed state.
-    f"{_STATE_STORE}.checkpointFormatVersion": "2",
-    # Spark's checkpoint files are many and small, and Hadoop starts a chmod process for each of them and for
-    # each of their checksums. Millpond's blobs have checksums of their own (core/codec.py).
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    "spark.sql.streaming.numRecentProgressUpdates": "10",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
+    # There is a job for every batch; nobody looks at old ones.
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
 }
 # The large stack is for Spark's error handling, which runs a regular expression over messages, recursively.
-JAVA_OPTIONS = (
-    "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 "
-    "-Djdk.lang.Process.launchMechanism=VFORK"  # see the chmod processes above
-)
+JAVA_OPTIONS = "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 _NOISE = re.compile(
-    r"TransformWithStateInPandas Python worker|Using incubator modules|log4j2?-defaults|"
+    r"Using incubator modules|log4j2?-defaults|"
     r"Setting default log level|To adjust logging level|Setting Spark log level|"
     r"resolves to a loopback address|SPARK_LOCAL_IP|NativeCodeLoader|^\s*$"
 )
 _QUIET_LOGGERS = (
     # These log in hundreds of lines what Millpond reports in one.
-    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.executor.Executor",
-    "org.apache.spark.sql.execution.datasources.v2.WriteToDataSourceV2Exec",
     "org.apache.spark.api.python.PythonRunner",
-    "org.apache.spark.sql.execution.python.streaming",
     "org.apache.spark.util.Utils",
 )
 _lock = threading.Lock()
@@ -150,19 +127,6 @@ def _start_or_clean_up(origin: _Origin) -> SparkSession:
     return session
 
 
-def job_session(session: SparkSession, parallelism: int, kept_batches: int) -> SparkSession:
-    """Return a new session for one job. Its settings affect neither the user's session nor other jobs."""
-    derived = session.newSession()
-    for key, value in _SETTINGS.items():
-        if key.startswith("spark.sql."):
-            derived.conf.set(key, value)
-    # Keep more than the job folder does, so that every batch that is there can be used.
-    derived.conf.set("spark.sql.streaming.minBatchesToRetain", str(2 * kept_batches))
-    # The first batch of a query fixes the number of state partitions.
-    derived.conf.set("spark.sql.shuffle.partitions", str(parallelism))
-    return derived
-
-
 def stop_session() -> None:
     """Stop Spark and its JVM, if they run, and wait until they are gone."""
     from pyspark import SparkContext
@@ -217,7 +181,6 @@ def _start_session(configuration: Configuration, cores: int | None) -> SparkSess
         context = SparkContext(conf=conf)
     else:
         context = SparkContext(conf=conf, gateway=_launch_gateway(conf))
-    guard_callbacks(context._gateway)
     remove_socket_at_exit(context)
     _silence(context)
     if master is not None and not is_local:
@@ -314,8 +277,7 @@ def _pass_on(stream: IO[str]) -> None:
 
 
 def _silence(context: SparkContext) -> None:
-    # A program that switches logging on wants its own messages, but neither each call into the JVM nor the
-    # exception by which Millpond leaves a query.
+    # A program that switches logging on wants its own messages, but not each call into the JVM.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     say_nothing_when_it_dies(context)
     log4j = context._jvm.org.apache.logging.log4j

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from millpond.common.folder_sync import sync_folder
 from millpond.datastream.connectors.file_system.rolling import DefaultRollingPolicy, RollingPolicy
 from millpond.errors import CorruptDataError
 
@@ -162,7 +163,7 @@ class PartFiles:
             if (self._folder / hidden).exists():  # otherwise it was renamed before a crash
                 os.replace(self._folder / hidden, self._folder / final)
         if self._renames:
-            _sync_folder(self._folder)  # the new names must survive a power failure too
+            sync_folder(self._folder)  # the new names must survive a power failure too
         for name in self._removals:
             (self._folder / name).unlink(missing_ok=True)
 
@@ -209,7 +210,7 @@ class PartFiles:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, self._path)
-        _sync_folder(self._folder)
+        sync_folder(self._folder)
 
 
 def full_parts(pieces: list[Piece], part_size: int) -> list[list[Piece]]:
@@ -230,11 +231,3 @@ def full_parts(pieces: list[Piece], part_size: int) -> list[list[Piece]]:
     if size >= part_size:
         closed.append(current)
     return closed
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

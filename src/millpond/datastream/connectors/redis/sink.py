@@ -1,6 +1,6 @@
 """Redis as a sink: the commands of an epoch, in order, once the epoch counts. Needs the extra `redis`.
 
-Workers turn records into commands; the driver sends them, pipelined, when Spark has committed the batch. So
+Workers turn records into commands; the driver sends them, pipelined, when the batch counts. So
 Redis always shows the result of a whole number of batches. After a crash the commands of the last epoch may
 be sent again, and must then change nothing, as is true of setting, adding to sets and removing. If Redis does
 not answer, the job waits for it.
