@@ -100,7 +100,7 @@ class Job:
         self.folder = folder
         (folder / "run").write_text("1 running")
         self.settings = SlotSettings(
-            f"job in {folder}", "run-1", 1, str(folder / "run"), 1, 0, HANG_TIMEOUT_S, 60.0
+            f"job in {folder}", "run-1", 1, str(folder), 1, 0, HANG_TIMEOUT_S, 60.0
         )
         self.log: LogPosition = EMPTY
         self.attempt = 0

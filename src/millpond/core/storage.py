@@ -2,7 +2,7 @@
 
 There are objects, which are written whole, and logs, to which one writer appends. The contract needs neither
 renaming nor locks, nor a file that can grow: an object store may keep a log as a sequence of objects. Names
-are relative paths with `/` between their parts.
+are relative paths with `/` between their parts, none of which begins with a dot.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 
 from millpond.common.folder_sync import sync_folder
 from millpond.errors import CorruptDataError
+
+_ASIDE = "."  # how the names of files begin that are not complete yet
 
 
 class LogWriter(ABC):
@@ -39,6 +41,15 @@ class Storage(ABC):
     """Holds the objects and logs of one job."""
 
     @abstractmethod
+    def location(self, name: str) -> str:
+        """Return where a log or object is: for messages, and for `read_object`."""
+
+    @abstractmethod
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object, or replace it. Readers see the old content or the new one, never a part. When this
+        returns, it survives a power failure; if it raises, the object is as it was."""
+
+    @abstractmethod
     def new_log(self, name: str, expected_bytes: int = 0) -> LogWriter:
         """Begin a log. Raises FileExistsError if there is one of this name. The storage may prepare for
         `expected_bytes`: bytes after the last one that was appended are then zero."""
@@ -48,12 +59,23 @@ class Storage(ABC):
         """Return a part of a log or object. Raises CorruptDataError if it is shorter or missing."""
 
     @abstractmethod
+    def find(self, name: str) -> bytes | None:
+        """Return a whole log or object; None if there is none of this name."""
+
     def read_all(self, name: str) -> bytes:
         """Return a whole log or object. Raises CorruptDataError if it is missing."""
+        content = self.find(name)
+        if content is None:
+            raise _missing(self.location(name))
+        return content
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
         """Return the names of all logs and objects directly in a folder, sorted."""
+
+    @abstractmethod
+    def has_any(self, folder: str) -> bool:
+        """Return whether there is a log or object anywhere below a folder."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
@@ -66,42 +88,74 @@ class FileStorage(Storage):
     def __init__(self, root: str | Path) -> None:
         self._root = str(root)
 
+    def location(self, name: str) -> str:
+        return os.path.join(self._root, name)
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.location(name)
+        folder, own_name = os.path.split(path)
+        _make_folder(folder)
+        # Its own for each process: a driver that was replaced may still be writing.
+        aside = os.path.join(folder, f"{_ASIDE}{own_name}.{os.getpid()}")
+        try:
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                _write(descriptor, data, 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(aside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            raise
+        sync_folder(folder)
+
     def new_log(self, name: str, expected_bytes: int = 0) -> LogWriter:
-        return _FileLog(name, self._path(name), expected_bytes)
+        return _FileLog(name, self.location(name), expected_bytes)
 
     def read(self, name: str, offset: int, length: int) -> bytes:
         try:
-            with open(self._path(name), "rb") as file:
+            with open(self.location(name), "rb") as file:
                 file.seek(offset)
                 data = file.read(length)
         except FileNotFoundError:
-            raise _missing(self._path(name)) from None
+            raise _missing(self.location(name)) from None
         if len(data) < length:
             raise CorruptDataError(
-                f"{self._path(name)}: it ends after {offset + len(data)} bytes, but {offset + length} were "
-                "written. Restore the job folder from a copy, or start the job anew from a savepoint."
+                f"{self.location(name)}: it ends after {offset + len(data)} bytes, but {offset + length} "
+                "were written. Restore the job folder from a copy, or start the job anew from a savepoint."
             )
         return data
 
-    def read_all(self, name: str) -> bytes:
+    def find(self, name: str) -> bytes | None:
         try:
-            return Path(self._path(name)).read_bytes()
+            with open(self.location(name), "rb") as file:
+                return file.read()
         except FileNotFoundError:
-            raise _missing(self._path(name)) from None
+            return None
 
     def names(self, folder: str) -> list[str]:
+        return sorted(
+            f"{folder}/{entry.name}" for entry in self._entries(folder) if entry.is_file()
+        )
+
+    def has_any(self, folder: str) -> bool:
+        return any(
+            entry.is_file() or self.has_any(f"{folder}/{entry.name}")
+            for entry in self._entries(folder)
+        )
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
         try:
-            found = os.listdir(self._path(folder))
+            with os.scandir(self.location(folder)) as entries:
+                return [entry for entry in entries if not entry.name.startswith(_ASIDE)]
         except FileNotFoundError:
             return []
-        return sorted(f"{folder}/{name}" for name in found)
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._path(name))
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._root, name)
+            os.unlink(self.location(name))
 
 
 class _FileLog(LogWriter):
@@ -136,15 +190,21 @@ class _FileLog(LogWriter):
 
 
 class MemoryStorage(Storage):
-    """Logs in memory, for the direct executor and for tests."""
+    """Logs and objects in memory, for the direct executor and for tests."""
 
     def __init__(self) -> None:
-        self._logs: dict[str, bytearray] = {}
+        self._contents: dict[str, bytearray] = {}
+
+    def location(self, name: str) -> str:
+        return name
+
+    def write(self, name: str, data: bytes) -> None:
+        self._contents[name] = bytearray(data)
 
     def new_log(self, name: str, expected_bytes: int = 0) -> LogWriter:
-        if name in self._logs:
+        if name in self._contents:
             raise FileExistsError(name)
-        content = self._logs[name] = bytearray()
+        content = self._contents[name] = bytearray()
         return _MemoryLog(name, content)
 
     def read(self, name: str, offset: int, length: int) -> bytes:
@@ -153,18 +213,20 @@ class MemoryStorage(Storage):
             raise CorruptDataError(f"{name}: it is shorter than what was written.")
         return data
 
-    def read_all(self, name: str) -> bytes:
-        if name not in self._logs:
-            raise _missing(name)
-        return bytes(self._logs[name])
+    def find(self, name: str) -> bytes | None:
+        content = self._contents.get(name)
+        return None if content is None else bytes(content)
 
     def names(self, folder: str) -> list[str]:
-        names = sorted(self._logs)
+        names = sorted(self._contents)
         start = bisect.bisect_left(names, f"{folder}/")
         return [name for name in names[start:] if name.rpartition("/")[0] == folder]
 
+    def has_any(self, folder: str) -> bool:
+        return any(name.startswith(f"{folder}/") for name in self._contents)
+
     def delete(self, name: str) -> None:
-        self._logs.pop(name, None)
+        self._contents.pop(name, None)
 
 
 class _MemoryLog(LogWriter):
@@ -180,6 +242,17 @@ class _MemoryLog(LogWriter):
 
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def storage_at(location: str) -> Storage:
+    """Return the storage at a location, which is the path of a folder."""
+    return FileStorage(location)
+
+
+def read_object(location: str) -> bytes:
+    """Return a whole object, given its location. Raises CorruptDataError if it is missing."""
+    folder, _, name = location.rpartition("/")
+    return storage_at(folder).read_all(name)
 
 
 def _make_folder(folder: str) -> None:

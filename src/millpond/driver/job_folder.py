@@ -2,7 +2,7 @@
 
     job.blob            what the job is: name, operators, parallelism (written once)
     lock                held by the driver that runs the job
-    run                 "<generation> running" during a run of the job, otherwise "<generation> ended"
+    run                 which run of the job is going on, if any (core/job_run.py)
     journal/            the plan of every batch, and what it left behind: what counts (core/journal.py,
                         epochs/epoch_log.py)
     log/LEVEL/PARTITION/  state: segments of change logs (state/partition_log.py); the journal says how much
@@ -11,8 +11,9 @@
     committed, queryable.json, queryable/   for look-ups of queryable state (queryable/files.py)
     requests/           savepoints that other processes ask for (savepoint_requests.py)
 
-Files other than logs are written under a temporary name, synced and renamed; `core/codec.py` describes the
-blobs. A batch is planned once: if its plan is in the journal, a restart runs exactly that plan again.
+`job.blob`, `run` and union lists are objects of the job's storage, the journal and the segments are logs in
+it (`core/storage.py`); `core/codec.py` describes the blobs. A batch is planned once: if its plan is in the
+journal, a restart runs exactly that plan again.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.common.file_lock import is_held, try_lock
-from millpond.common.folder_sync import sync_folder
 from millpond.common.paths import local_folder
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.core.job_run import JobRun, read_run, write_run
 from millpond.core.journal import JOURNAL, newest_epoch, read_journal
-from millpond.core.storage import FileStorage
+from millpond.core.storage import FileStorage, Storage
 from millpond.errors import (
     CheckpointInUseError,
     CorruptDataError,
@@ -39,6 +40,10 @@ from millpond.errors import (
     SavepointError,
 )
 from millpond.plan.identity import JobIdentity
+
+_IDENTITY = "job.blob"
+_LOGS = "log"
+_UNIONS = "unions"
 
 
 def folder_name(job_name: str) -> str:
@@ -55,6 +60,7 @@ class JobFolder:
     def __init__(self, path: Path, temporary: bool) -> None:
         self.path = path
         self.temporary = temporary
+        self.storage: Storage = FileStorage(path)
         self.generation = 0  # of the current run
         self._lock: int | None = None
 
@@ -88,15 +94,14 @@ class JobFolder:
         """Write down what the job is, or compare it with what the folder holds; return what the folder holds.
 
         The id of the job and the savepoint from which it once started are taken from the folder."""
-        path = self.path / "job.blob"
-        blob = _read(path)
+        blob = self.storage.find(_IDENTITY)
         if blob is None:
             if self.has_begun():
-                raise self.incomplete("job.blob", "which says what the job is")
-            _write(path, identity.encode())
+                raise self.incomplete(_IDENTITY, "which says what the job is")
+            self.storage.write(_IDENTITY, identity.encode())
             return identity
-        stored = JobIdentity.decode(blob, str(path))
-        if not self.has_begun() and (self.path / "log").exists():
+        stored = JobIdentity.decode(blob, self.storage.location(_IDENTITY))
+        if not self.has_begun() and self.storage.has_any(_LOGS):
             raise self.incomplete(JOURNAL, "which says what of the job counts")
         difference = stored.difference(identity)
         if difference is not None:
@@ -119,16 +124,16 @@ class JobFolder:
                 "another job name or folder."
             )
         stored = replace(stored, savepoint=savepoint)
-        _write(self.path / "job.blob", stored.encode())
+        self.storage.write(_IDENTITY, stored.encode())
         return stored
 
     def has_begun(self) -> bool:
         """Return whether a batch of the job was planned."""
-        return any(True for _ in read_journal(FileStorage(self.path)))
+        return any(True for _ in read_journal(self.storage))
 
     def has_counted(self) -> bool:
         """Return whether a batch of the job counts, so that the first one never runs again."""
-        return newest_epoch(FileStorage(self.path)) >= 0
+        return newest_epoch(self.storage) >= 0
 
     def incomplete(self, lacking: str, use: str) -> IncompatibleCheckpointError:
         """Return the error for a file that is missing although no crash can have removed it. `use` says what
@@ -138,65 +143,47 @@ class JobFolder:
             "folder from a copy, or start the job in another folder, from a savepoint if there is one."
         )
 
-    @property
-    def run_file(self) -> Path:
-        """The file with the generation of the newest run and whether it is going on. Slots watch it."""
-        return self.path / "run"
-
     def start_run(self) -> int:
         """Begin the next run of the job. Return its generation, which is higher than that of any earlier
         run."""
-        generation = self._last_generation() + 1
-        _write(self.run_file, f"{generation} running".encode())
+        last = read_run(self.storage)
+        generation = 1 if last is None else last.generation + 1
+        write_run(self.storage, JobRun(generation, is_going_on=True))
         self.generation = generation
         return generation
 
     def end_run(self) -> None:
         """Tell the slots, wherever they are, that they are no longer needed."""
         with contextlib.suppress(CorruptDataError):  # start_run has raised it already
-            generation = self._last_generation()
-            if generation > 0:
-                _write(self.run_file, f"{generation} ended".encode())
-
-    def _last_generation(self) -> int:
-        """Return the generation of the newest run; 0 if there was none yet."""
-        try:
-            text = self.run_file.read_text()
-        except FileNotFoundError:
-            return 0
-        found = re.fullmatch(r"(\d+) (running|ended)", text)
-        if found is None:
-            raise CorruptDataError(
-                f"{self.run_file}: '{text[:40]}' is not the number of a run and its state. If no process of "
-                "the job is running any more, remove the file."
-            )
-        return int(found.group(1))
+            run = read_run(self.storage)
+            if run is not None:
+                write_run(self.storage, run._replace(is_going_on=False))
 
     def write_unions(self, epoch: int, task: int, unions: dict[int, bytes]) -> str:
-        """Write the union lists of a task's subtasks, by subtask, to a file. Return its path."""
-        (self.path / "unions").mkdir(exist_ok=True, mode=0o700)
-        path = self.path / "unions" / f"{task}-{epoch}"
-        _write(path, codec.encode(BlobKind.UNIONS, unions))
-        return str(path)
+        """Write the union lists of a task's subtasks, by subtask, to an object. Return its location."""
+        name = f"{_UNIONS}/{task}-{epoch}"
+        self.storage.write(name, codec.encode(BlobKind.UNIONS, unions))
+        return self.storage.location(name)
 
-    def unions_path(self, path: str) -> str:
-        """Return where a file of union lists is now, for the folder may have been moved."""
-        return str(self.path / "unions" / Path(path).name)
+    def unions_location(self, location: str) -> str:
+        """Return where an object with union lists is now, for the folder may have been moved."""
+        return self.storage.location(_unions_name(location))
 
-    def read_unions(self, path: str) -> dict[int, bytes]:
-        """Return the union lists in a file, by subtask."""
-        blob = _read(Path(path))
+    def read_unions(self, location: str) -> dict[int, bytes]:
+        """Return the union lists in an object, by subtask."""
+        name = _unions_name(location)
+        blob = self.storage.find(name)
         if blob is None:
-            raise self.incomplete(f"unions/{Path(path).name}", "the union lists of a task")
-        unions: dict[int, bytes] = codec.decode(BlobKind.UNIONS, blob, path)
+            raise self.incomplete(name, "the union lists of a task")
+        unions: dict[int, bytes] = codec.decode(BlobKind.UNIONS, blob, location)
         return unions
 
     def drop_unions(self, epoch: int) -> None:
         """Delete union lists that are not needed after batch `epoch`, because there are newer ones."""
-        files = [tuple(map(int, p.name.split("-"))) for p in (self.path / "unions").glob("[0-9]*")]
-        for task, written in files:
-            if any(other == task and written < newer <= epoch for other, newer in files):
-                (self.path / "unions" / f"{task}-{written}").unlink(missing_ok=True)
+        written = [_task_and_epoch(name) for name in self.storage.names(_UNIONS)]
+        for task, own in written:
+            if any(other == task and own < newer <= epoch for other, newer in written):
+                self.storage.delete(f"{_UNIONS}/{task}-{own}")
 
     def close(self, delete: bool) -> None:
         """End the run and free the lock. `delete` removes the folder as well."""
@@ -208,24 +195,13 @@ class JobFolder:
             self._lock = None
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write to a temporary file, sync it and rename it, so that readers see the old or the new content."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
-    sync_folder(path.parent)
+def _unions_name(location: str) -> str:
+    return f"{_UNIONS}/{location.rpartition('/')[2]}"
 
 
-def _read(path: Path) -> bytes | None:
-    """Return the content of a file; None if there is no such file."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+def _task_and_epoch(name: str) -> tuple[int, int]:
+    task, _, epoch = name.rpartition("/")[2].partition("-")
+    return int(task), int(epoch)
 
 
 def is_locked(checkpoint_dir: Path, job_name: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from millpond.core.storage import FileStorage
 from millpond.datastream.formats.avro_schemas import Schema
 from millpond.driver.epochs.epoch_log import epoch_records
 from millpond.driver.epochs.epoch_record import EpochRecord
@@ -59,6 +58,6 @@ class TypeRegistry:
 def stored_types(folder: JobFolder) -> StoredTypes | None:
     """Return the types of states in the newest epoch of a job folder; None if there is no epoch yet."""
     types: StoredTypes | None = None
-    for record in epoch_records(FileStorage(folder.path)):
+    for record in epoch_records(folder.storage):
         types = record.state_types
     return types

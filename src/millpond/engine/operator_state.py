@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.core.codec import BlobKind, decode, dumps, freeze, loads
+from millpond.core.storage import read_object
 from millpond.datastream.operator_state import CheckpointedFunction, operator_state_of
 from millpond.datastream.state import ListState
 from millpond.engine.operators.user_errors import user_error
@@ -97,7 +98,6 @@ class OperatorState:
 
 def _read_unions(unions: dict[int, bytes] | str) -> list[dict[str, tuple[Any, list[Any]]]]:
     if isinstance(unions, str):
-        with open(unions, "rb") as file:
-            unions = decode(BlobKind.UNIONS, file.read(), unions)
+        unions = decode(BlobKind.UNIONS, read_object(unions), unions)
     assert isinstance(unions, dict)
     return [loads(unions[subtask]) for subtask in sorted(unions)]

@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from millpond.common import options
-from millpond.errors import ProgramError
+from millpond.core.job_run import read_run
+from millpond.core.storage import FileStorage
+from millpond.errors import CorruptDataError, ProgramError
 
 FORMAT = 1
 _FOLDER = "queryable"
@@ -73,9 +75,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def run_of(job_folder: Path) -> tuple[int, bool]:
     """Return (generation, whether it still runs) of the newest run; generation 0 if there was none."""
     try:
-        generation, state = (job_folder / "run").read_text(encoding="ascii").split()
-        return int(generation), state == "running"
-    except (OSError, ValueError):
+        return read_run(FileStorage(job_folder)) or (0, False)
+    except (OSError, CorruptDataError):
         return 0, False
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from millpond.core import journal
 from millpond.core.journal import Journal, Record, RecordKind, newest_epoch, read_journal
-from millpond.core.storage import FileStorage, MemoryStorage, Storage
+from millpond.core.storage import FileStorage, MemoryStorage, Storage, read_object
 from millpond.errors import CorruptDataError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal.v1.bin"
@@ -37,14 +37,36 @@ def test_log_gives_back_what_was_appended(storage: Storage) -> None:
         storage.new_log("a/b/log")
 
 
+def test_object_is_what_was_written_last(storage: Storage) -> None:
+    assert storage.find("a/b/object") is None
+    for content in (b"first", b"", b"third"):
+        storage.write("a/b/object", content)
+        assert storage.find("a/b/object") == storage.read_all("a/b/object") == content
+    assert storage.read("a/b/object", 1, 3) == b"hir"
+    storage.write("object", b"in no folder")
+    storage.delete("a/b/object")
+    assert storage.find("a/b/object") is None
+    assert storage.read_all("object") == b"in no folder"
+
+
 def test_names_are_those_of_a_folder(storage: Storage) -> None:
-    for name in ("a/2", "a/1", "a/b/3", "ab/4"):
+    for name in ("a/2", "a/b/3", "ab/4"):
         storage.new_log(name).close()
-    assert [name for name in storage.names("a") if name != "a/b"] == ["a/1", "a/2"]
+    storage.write("a/1", b"object")
+    assert storage.names("a") == ["a/1", "a/2"]
     assert storage.names("nothing") == []
     storage.delete("a/1")
     storage.delete("a/1")
     assert "a/1" not in storage.names("a")
+
+
+def test_folder_has_what_is_anywhere_below_it(storage: Storage) -> None:
+    assert not storage.has_any("a")
+    storage.write("a/b/c/object", b"content")
+    assert all(map(storage.has_any, ("a", "a/b", "a/b/c")))
+    assert not storage.has_any("b")
+    storage.delete("a/b/c/object")
+    assert not storage.has_any("a"), "empty folders are no content"
 
 
 def test_what_is_missing_or_too_short_is_named(storage: Storage) -> None:
@@ -62,6 +84,48 @@ def test_files_are_private_and_prepared_with_zeros(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "log").read_bytes() == b"content" + bytes(93)
     assert stat.S_IMODE((tmp_path / "a" / "log").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+    FileStorage(tmp_path).write("b/object", b"content")
+    assert stat.S_IMODE((tmp_path / "b" / "object").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "b").stat().st_mode) == 0o700
+
+
+def test_object_is_found_by_its_location(tmp_path: Path) -> None:
+    storage = FileStorage(tmp_path)
+    storage.write("a/b/object", b"content")
+    assert read_object(storage.location("a/b/object")) == b"content"
+    with pytest.raises(CorruptDataError, match=r"a/b/other is missing"):
+        read_object(storage.location("a/b/other"))
+
+
+@pytest.mark.parametrize("step", ["pwrite", "fsync", "replace"])
+def test_object_that_could_not_be_written_is_as_it_was(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FileStorage(tmp_path)
+    storage.write("a/object", b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        storage.write("a/object", b"new")
+    monkeypatch.undo()
+    assert storage.read_all("a/object") == b"old"
+    assert os.listdir(tmp_path / "a") == ["object"], "nothing else is left"
+
+
+def test_object_that_a_crash_has_cut_short_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = FileStorage(tmp_path)
+    with monkeypatch.context() as crash:  # a process that is killed removes nothing
+        crash.setattr(os, "replace", lambda *_: None)
+        storage.write("a/object", b"new")
+    assert len(os.listdir(tmp_path / "a")) == 1
+    assert storage.find("a/object") is None
+    assert storage.names("a") == []
+    assert not storage.has_any("a")
 
 
 def test_logs_that_were_read_are_not_kept_open(tmp_path: Path) -> None:

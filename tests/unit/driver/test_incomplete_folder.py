@@ -120,7 +120,8 @@ def test_damaged_run_file_is_refused_by_its_name(tmp_path: Path, content: str) -
     """A run with a number that was there before could be mistaken for it."""
     folder = JobFolder.open(str(tmp_path), "job")
     assert folder.start_run() == 1
-    folder.run_file.write_text(content)
-    with pytest.raises(CorruptDataError, match=f"{folder.run_file}: '{content}'.* remove the file"):
+    run = folder.path / "run"
+    run.write_text(content)
+    with pytest.raises(CorruptDataError, match=f"{run}: '{content}'.* remove the file"):
         folder.start_run()
     folder.close(delete=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from millpond.core.journal import JOURNAL, Journal, Record, RecordKind, read_journal
-from millpond.core.storage import FileStorage, Storage
+from millpond.core.storage import Storage
 from millpond.driver.epochs.batch_plan import BatchPlan
 from millpond.driver.epochs.epoch_record import EpochRecord
 from millpond.driver.job_folder import JobFolder
@@ -28,7 +28,7 @@ class EpochLog:
         self._newest_epoch: Record | None = None
         self._logs: LogPositions = {}
         if folder is not None:
-            self._storage = FileStorage(folder.path)
+            self._storage = folder.storage
             self._journal = Journal(self._storage, folder.generation)
         self.newest = -1
         """The newest batch that is complete; -1 if none is."""
@@ -62,7 +62,7 @@ class EpochLog:
         assert self._folder is not None
         for task, start in starts.items():
             if isinstance(start.unions, str):
-                here = self._folder.unions_path(start.unions)
+                here = self._folder.unions_location(start.unions)
                 starts[task] = start._replace(unions=here)
 
     def _drop_leftovers(self, levels: int, partitions: int) -> None:
@@ -98,8 +98,8 @@ class EpochLog:
         self, epoch: int, task: int, start: Start, changed: dict[int, bytes]
     ) -> dict[int, bytes] | str:
         """Return the union lists of a task after a batch in which some subtasks changed theirs. If there is a
-        folder, write them to a file and return its path instead, because only a subtask that starts anew
-        reads them."""
+        folder, write them to an object and return its location instead, because only a subtask that starts
+        anew reads them."""
         known = start.unions
         if isinstance(known, str):
             assert self._folder is not None

@@ -33,7 +33,7 @@ class Start(NamedTuple):
     (watermark, active) of each split of each origin, and the clock itself.
 
     `unions` has the union lists of all subtasks, for a subtask that starts anew (E31): either its lists as
-    bytes by subtask, or the path of a file with them."""
+    bytes by subtask, or the location of an object with them (`core/storage.py`)."""
 
     inputs: list[int]
     origins: dict[int, list[tuple[int, bool]]]

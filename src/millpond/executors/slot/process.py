@@ -27,7 +27,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.core.storage import FileStorage
+from millpond.core.job_run import JobRun, read_run
+from millpond.core.storage import storage_at
 from millpond.engine.exchange.batch import LanePlan
 from millpond.engine.host import JobHost
 from millpond.engine.passes import Passes
@@ -35,6 +36,7 @@ from millpond.engine.sink_pass import SinkHost
 from millpond.engine.state_views import StateViews
 from millpond.engine.work_meter import Surroundings
 from millpond.errors import (
+    CorruptDataError,
     MillpondError,
     ProgramError,
     SlotError,
@@ -66,6 +68,7 @@ class Slot:
 
     def __init__(self, settings: SlotSettings, partition: int, listener: socket.socket) -> None:
         self._settings = settings
+        self._storage = storage_at(settings.storage)
         self._memory_limit_mb = settings.memory_limit_mb()
         self._partition = partition
         self._listener = listener
@@ -165,7 +168,7 @@ class Slot:
             try:
                 host = JobHost(
                     bytes(blob),
-                    FileStorage(os.path.dirname(settings.run_file)),
+                    self._storage,
                     f"{settings.generation}-{os.urandom(4).hex()}",
                     attempt,
                     settings.state_folder(self._partition),
@@ -184,7 +187,7 @@ class Slot:
 
             settings = self._settings
             server = ServerSettings(
-                Path(settings.run_file).parent,
+                Path(settings.storage),
                 settings.generation,
                 self._partition,
                 settings.partitions,
@@ -312,9 +315,8 @@ class Slot:
             if idle_s > self._settings.idle_timeout_s:
                 return True
         try:
-            with open(self._settings.run_file, encoding="ascii") as file:
-                return file.read() != self._settings.run_file_content()
-        except FileNotFoundError:
+            return read_run(self._storage) != JobRun(self._settings.generation, is_going_on=True)
+        except CorruptDataError:
             return True
         except OSError:
             return False  # a shared folder may be unreachable for a moment

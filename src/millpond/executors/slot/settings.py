@@ -15,12 +15,13 @@ _CONTAINER_LIMIT = "/sys/fs/cgroup/memory.max"
 @dataclass(frozen=True)
 class SlotSettings:
     """The settings of all slots of one run. `generation` counts the runs of a job, also over restarts of its
-    driver; the highest one is right. `run_file`, in the job folder, says which run is going on."""
+    driver; the highest one is right. `storage` is the location of the job's storage (`core/storage.py`),
+    which says which run is going on."""
 
     job_id: str
     run_id: str
     generation: int
-    run_file: str
+    storage: str
     partitions: int
     memory_mb: int
     hang_timeout_s: float
@@ -28,10 +29,6 @@ class SlotSettings:
     local_dir: str | None = None
     queryable_host: str = "127.0.0.1"  # "": the machine's own name
     queryable_ports: str = "0"
-
-    def run_file_content(self) -> str:
-        """Return what `run_file` contains while the slots of this run are needed."""
-        return f"{self.generation} running"
 
     def memory_limit_mb(self) -> int:
         """Return how much memory a slot may use: the setting, or its share of the machine's memory."""

@@ -98,7 +98,7 @@ class SparkExecutors(ExecutorFactory):
             identity.job_id,
             run_id,
             generation,
-            str(self._folder.run_file),
+            str(self._folder.path),
             self._plan.parallelism,
             options.SLOT_MEMORY_MB.read(self._configuration),
             options.SLOT_HANG_TIMEOUT_S.read(self._configuration),
