@@ -51,6 +51,18 @@ class Clocks:
                 known = {origin: list(self.channels[origin]) for origin in sorted(origins)}
                 self.starts[task.id] = self.starts[task.id]._replace(origins=known)
 
+    def drop_old_splits(self, sources: Sources) -> None:
+        """Remove the channels of splits that are gone after a restore, for nothing would ever advance them.
+        The split that reads what they have left begins where the slower one was."""
+        for task in self._plan.source_tasks:
+            count = sources.split_count(task.root)
+            for origin in task.origins:
+                channels = self.channels.get(origin, [])
+                for split, (watermark, _) in enumerate(channels[count:], start=count):
+                    reader = split % count
+                    channels[reader] = (min(channels[reader][0], watermark), True)
+                del channels[count:]
+
     def advance(self, ends: list[SplitEnd], metrics: dict[str, object]) -> None:
         """Move the clocks as far as the splits of a batch have come, and put the watermarks into
         `metrics`."""

@@ -229,6 +229,7 @@ class Coordinator:
                 planner.ended = {
                     source: [True] * len(splits) for source, splits in planner.ended.items()
                 }
+        self._clocks.drop_old_splits(self._sources)
         self._clocks.add_new_splits(self._sources)
         drains = self._request is not None and self._request.drain
         # A batch that may be cut is not the last one, for something may be left of it.

@@ -74,16 +74,22 @@ class Sources:
     def _take_unread(self, source: int, stopped: set[int], reads: Reads) -> set[int]:
         """Move what earlier batches have left of a source to `reads`. Return the splits that have such."""
         behind: set[int] = set()
-        for own, split in [split for split in self._unread if split[0] == source]:
-            # After a change of the parallelism, there may be fewer splits.
-            now = split % self._enumerators[source].split_count()
+        # In this order, what is left under the number of a split is taken before what splits that are gone
+        # have left to it. So that number is free when something is given back.
+        for split in sorted(split for own, split in self._unread if own == source):
+            now = self._read_by(source, split)
             behind.add(now)
             if now not in stopped and (source, now) not in reads:
-                reads[source, now] = self._unread.pop((own, split))
+                reads[source, now] = self._unread.pop((source, split))
         return behind
+
+    def _read_by(self, source: int, split: int) -> int:
+        """Return which split reads what is left of a split: after a restore, there may be fewer of them."""
+        return split % self._enumerators[source].split_count()
 
     def give_back(self, unread: UnreadSplits) -> None:
         """Keep what a batch has left unread, for the next one."""
+        assert not self._unread.keys() & unread.keys(), "what is left of a split would be lost"
         self._unread |= unread
 
     @property
@@ -98,9 +104,10 @@ class Sources:
 
     def ended(self) -> Ended:
         """Return which splits of each source give no further records."""
+        behind = {(source, self._read_by(source, split)) for source, split in self._unread}
         return {
             source: [
-                flag and (source, split) not in self._unread
+                flag and (source, split) not in behind
                 for split, flag in enumerate(enumerator.ended())
             ]
             for source, enumerator in self._enumerators.items()
