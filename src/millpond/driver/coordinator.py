@@ -208,6 +208,7 @@ class Coordinator:
         self._request = planned.savepoint
         if self._request is not None:
             self.savepoints.requests.go_on(self._request)
+            self._request.make_staging()  # an attempt that ends removes it
         self.planner.ended = planned.ended
         self.planner.stops = planned.stops
         self.planner.time_ms = planned.time_ms

@@ -135,6 +135,7 @@ class Savepoints:
             write_savepoint(
                 self._plan,
                 request.staging,
+                done.parts,
                 request.target,
                 done.state,
                 done.epoch,

@@ -1,6 +1,11 @@
 """Savepoint parts as tasks write them, in a staging folder: one file per key group (or subtask) of each
 stateful operator. The driver makes a savepoint of them (`writer.py`).
 
+A batch may run several times, and its runs need not give the same; a task that was given up may still write.
+So every part has a file of its own, and only those that are reported by the run that counts are used.
+
+    part   <staging>/<operator>/<key group or subtask>-<token>.part
+
 A file has one or more pieces, each of which is a length (8 bytes, little endian) and a blob
 (`core/codec.py`).
 """
@@ -22,28 +27,29 @@ from millpond.state.key_group_state import ALWAYS_IN_MEMORY, KeyGroupState
 from millpond.state.types.schemas import PICKLE, Schemas, is_pickled
 
 _SUFFIX = ".part"
+_TOKEN_BYTES = 8
 _LENGTH = struct.Struct("<Q")
 
 
-Part = tuple[int, int, int]  # operator, key group or subtask, size
+Part = tuple[int, int, int, str]
+"""(operator, key group or subtask, size in bytes, token)"""
 
 
 def write_part(
     staging: str, operator_id: int, number: int, state: KeyGroupState, key: Schema = PICKLE
 ) -> Part | None:
-    """Write the part of a key group or subtask. Return (operator, number, size), or None if there is no
-    state. `key` is the schema of the declared type of keys.
+    """Write the part of a key group or subtask. Return what the driver is to know of it, or None if there is
+    no state. `key` is the schema of the declared type of keys.
 
-    The file is written under a temporary name and renamed; a batch that runs again writes the same again. The
-    driver is told what was written, because a savepoint that lacks a part must not be taken for complete.
+    The driver is told what was written, because a savepoint that lacks a part must not be taken for complete.
     """
     if state.is_empty():
         return None
-    folder = Path(staging) / str(operator_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"{number:05d}{_SUFFIX}"
-    aside = path.with_suffix(f".{os.getpid()}")
-    with aside.open("wb") as file:
+    token = os.urandom(_TOKEN_BYTES).hex()
+    path = _path(Path(staging), operator_id, number, token)
+    # The driver makes the staging folder. If that is gone, the savepoint is over.
+    path.parent.mkdir(exist_ok=True, mode=0o700)
+    with path.open("xb") as file:
         for content in state.snapshot_parts():
             columns = columns_of(content)
             if not is_pickled(key):
@@ -60,8 +66,11 @@ def write_part(
             file.write(_LENGTH.pack(len(blob)))
             file.write(blob)
         size = file.tell()
-    os.replace(aside, path)
-    return operator_id, number, size
+    return operator_id, number, size, token
+
+
+def _path(staging: Path, operator_id: int, number: int, token: str) -> Path:
+    return staging / str(operator_id) / f"{number:05d}-{token}{_SUFFIX}"
 
 
 def _has_keys(name: str) -> bool:
@@ -70,8 +79,8 @@ def _has_keys(name: str) -> bool:
 
 def check_parts(staging: Path, parts: list[Part]) -> None:
     """Raise SavepointError if a part is missing, or not as large as its task has reported."""
-    for operator_id, number, size in parts:
-        path = staging / str(operator_id) / f"{number:05d}{_SUFFIX}"
+    for operator_id, number, size, token in parts:
+        path = _path(staging, operator_id, number, token)
         if not path.exists() or path.stat().st_size != size:
             raise SavepointError(
                 f"The part {path} of the savepoint is missing or incomplete. The folder for savepoints must "
@@ -79,9 +88,10 @@ def check_parts(staging: Path, parts: list[Part]) -> None:
             )
 
 
-def list_parts(staging: Path, operator_id: int) -> list[Path]:
+def files_of(staging: Path, parts: list[Part], operator_id: int) -> list[Path]:
     """Return the files of an operator's parts, in the order of their numbers."""
-    return sorted((staging / str(operator_id)).glob(f"*{_SUFFIX}"))
+    own = sorted((number, token) for operator, number, _, token in parts if operator == operator_id)
+    return [_path(staging, operator_id, number, token) for number, token in own]
 
 
 def read_part(path: Path) -> Iterator[tuple[int, dict[str, Schemas], Content]]:

@@ -28,7 +28,7 @@ from millpond.savepoint.manifest import (
     StateEntry,
     describe_file,
 )
-from millpond.savepoint.parts import list_parts, read_part
+from millpond.savepoint.parts import Part, files_of, read_part
 from millpond.savepoint.state_tables import (
     TIMERS,
     TIMERS_KIND,
@@ -52,19 +52,20 @@ def savepoint_name(job_id: str, order_id: str) -> str:
 def write_savepoint(
     plan: JobPlan,
     staging: Path,
+    parts: list[Part],
     target: Path,
     job_state: SavedJobState,
     epoch: int,
     created_ms: int,
     drained: bool = False,
 ) -> Path:
-    """Write a savepoint of all parts in `staging` to `target`, remove the staging folder, and return
+    """Write a savepoint of these parts in `staging` to `target`, remove the staging folder, and return
     `target`. `job_state` is what the driver knows, by uid."""
     with new_folder(target) as building:
         operators = [
-            _write_operator(plan.operators[task.root], task, staging, building)
+            _write_operator(plan.operators[task.root], task, files, building)
             for task in plan.tasks.values()
-            if list_parts(staging, task.root)
+            if (files := files_of(staging, parts, task.root))
         ]
         (building / JOB_FILE).write_bytes(job_state.encode())
         manifest = Manifest(
@@ -109,9 +110,8 @@ def new_folder(target: Path) -> Iterator[Path]:
 
 
 def _write_operator(
-    operator: OperatorPlan, task: TaskPlan, staging: Path, folder: Path
+    operator: OperatorPlan, task: TaskPlan, parts: list[Path], folder: Path
 ) -> OperatorEntry:
-    parts = list_parts(staging, operator.id)
     schemas: dict[_Form, Schemas] = {}
     # Parts are read twice, for their types and for their content, to have one piece at a time in memory.
     for _, part_schemas, content in chain.from_iterable(map(read_part, parts)):

@@ -139,7 +139,7 @@ def report() -> Report:
         metrics=[{"count.seen": ("sum", 3)}],
         log_sizes=[LogSize(7, 3, 100, 4000)],
         unions=[UnionLists(7, 0, b"lists")],
-        parts=[(7, 3, 1234)],
+        parts=[(7, 3, 1234, "token")],
         types={"count": {"views": [("value", {"value": "int"})]}},
         prepared=[Prepared(9, 1, "message")],
         works=[
@@ -180,7 +180,9 @@ def epoch_record() -> EpochRecord:
         ended={1: [True, False]},
         time_ms=99,
         logs={(1, 0): (("log/1/0/1-ab-0", 500),)},
-        savepoints=[(("id", "/savepoints", False, False, "s1"), b"state", 3, [(7, 3, 1234)])],
+        savepoints=[
+            (("id", "/savepoints", False, False, "s1"), b"state", 3, [(7, 3, 1234, "token")])
+        ],
         has_savepoint=True,
         unread={(1, 0): Unread([[4, 5]], 1)},
         statistics={1: ([(1, 2, 3, 4, 5)], 0.5, 1.5)},
