@@ -24,6 +24,7 @@ MillpondError
  +- JobExecutionError         a running job failed
      +- UserFunctionError         ... inside a user's function
      +- SparkDriverError          ... because Spark's driver process died
+     +- StorageError              ... because its job folder cannot be written
      +- CheckpointTimeoutError    ... because a batch exceeded its time limit
      +- SlotError                 ... because a slot died, hung or could not be started
      |   +- SlotMemoryError           ... or exceeded its memory limit
@@ -131,6 +132,10 @@ class JobExecutionError(MillpondError):
 
 class JobCancelledError(JobExecutionError):
     """The job was cancelled before it finished."""
+
+
+class StorageError(JobExecutionError):
+    """The job folder cannot be written, because the disk is full or fails. What counted before still does."""
 
 
 class CheckpointTimeoutError(JobExecutionError):

@@ -31,6 +31,21 @@ OUTPUT_POINTS = (
     "driver before output",  # a sink is about to commit; other sinks may have committed
     "driver after output",  # the sink has committed, but this is not recorded yet
 )
+STORAGE_POINTS = (  # with every batch
+    "log before sync",  # a slot has written its record, but not synced it
+    "journal before plan",  # the driver is about to write the plan
+    "journal after plan",  # it is written, but not even the driver knows
+    "journal before epoch",  # everything has run, but the batch does not count
+    "journal after epoch",  # it counts, but nobody has been told
+    "journal before sync",  # the driver has written its record, but not synced it
+)
+RARE_POINTS = (  # only with some batches
+    "journal after new log",  # nothing is in it yet
+    "journal after basis",  # it has what the driver builds upon, but not the record that follows
+    "slot after new segment",  # nothing is in it yet
+    "slot before moved row",  # a valid row of an old segment is to be written again
+    "object before replace",  # an object is written, but does not have its name yet
+)
 _folder = os.environ.get(VARIABLE)
 
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
+from millpond.core import fault_points
 from millpond.core.storage import LogWriter, Storage
 from millpond.errors import CorruptDataError
 
@@ -77,23 +78,44 @@ class Journal:
 
         `basis` is everything that one needs to know besides this record. If it is given, a new log may begin
         here, with the basis. Logs before it are then deleted, except for the newest of them."""
+        kind = RecordKind(record.kind).name.lower()
+        fault_points.reach(f"journal before {kind}")
+        try:
+            self._append(record, basis)
+        except BaseException:
+            # Nobody knows how much of it was written, so the next record begins another log.
+            self._leave_log()
+            raise
+        fault_points.reach(f"journal after {kind}")
+
+    def _append(self, record: Record, basis: list[Record] | None) -> None:
         is_full = self._log is not None and self._log.length >= LOG_BYTES
         if self._log is None or (is_full and basis is not None):
             log = self._new_log()
-            log.append([*map(_encode, basis or ()), _encode(record)])
+            if basis:
+                # Synced before what follows: a power failure may keep the later one of two records that were
+                # written together, and it would look as if the earlier one were damaged.
+                log.append(map(_encode, basis))
+                fault_points.reach("journal after basis")
+            log.append([_encode(record)])
             while basis is not None and len(self._older) > 1:
                 self._storage.delete(self._older.pop(0))
         else:
             self._log.append([_encode(record)])
 
     def _new_log(self) -> LogWriter:
-        if self._log is not None:
-            self._log.close()
-            self._older.append(self._log.name)
+        self._leave_log()
         name = f"{JOURNAL}/{self._generation}-{self._count}"
         self._count += 1
         self._log = self._storage.new_log(name, LOG_BYTES)
+        fault_points.reach("journal after new log")
         return self._log
+
+    def _leave_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._older.append(self._log.name)
+            self._log = None
 
     def close(self) -> None:
         """Release the log that is being written."""

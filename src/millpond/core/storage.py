@@ -11,11 +11,12 @@ import bisect
 import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from millpond.common.folder_sync import sync_folder
-from millpond.errors import CorruptDataError
+from millpond.core import fault_points
+from millpond.errors import CorruptDataError, StorageError
 
 _ASIDE = "."  # how the names of files begin that are not complete yet
 
@@ -29,8 +30,8 @@ class LogWriter(ABC):
 
     @abstractmethod
     def append(self, pieces: Iterable[bytes]) -> None:
-        """Append bytes. When this returns, they survive a power failure. If it raises, nobody knows how much
-        was written, and the writer must not be used again."""
+        """Append bytes. When this returns, they survive a power failure. Raises StorageError if that fails:
+        nobody knows then how much was written, and the writer must not be used again."""
 
     @abstractmethod
     def close(self) -> None:
@@ -47,11 +48,13 @@ class Storage(ABC):
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
         """Write an object, or replace it. Readers see the old content or the new one, never a part. When this
-        returns, it survives a power failure; if it raises, the object is as it was."""
+        returns, it survives a power failure. Raises StorageError if it cannot be written; it then is as it
+        was."""
 
     @abstractmethod
     def new_log(self, name: str, expected_bytes: int = 0) -> LogWriter:
-        """Begin a log. Raises FileExistsError if there is one of this name. The storage may prepare for
+        """Begin a log. Raises FileExistsError if there is one of this name, StorageError if it cannot be
+        written. The storage may prepare for
         `expected_bytes`: bytes after the last one that was appended are then zero."""
 
     @abstractmethod
@@ -94,22 +97,20 @@ class FileStorage(Storage):
     def write(self, name: str, data: bytes) -> None:
         path = self.location(name)
         folder, own_name = os.path.split(path)
-        _make_folder(folder)
         # Its own for each process: a driver that was replaced may still be writing.
         aside = os.path.join(folder, f"{_ASIDE}{own_name}.{os.getpid()}")
-        try:
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            try:
-                _write(descriptor, data, 0)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            os.replace(aside, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(aside)
-            raise
-        sync_folder(folder)
+        with _explained(path):
+            _make_folder(folder)
+            with _removed_on_failure(aside):
+                descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+                try:
+                    _write(descriptor, data, 0)
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+                fault_points.reach("object before replace")
+                os.replace(aside, path)
+            sync_folder(folder)
 
     def new_log(self, name: str, expected_bytes: int = 0) -> LogWriter:
         return _FileLog(name, self.location(name), expected_bytes)
@@ -162,21 +163,27 @@ class _FileLog(LogWriter):
     def __init__(self, name: str, path: str, expected_bytes: int) -> None:
         self.name = name
         self.length = 0
+        self._path = path
+        self._file = -1
         folder = os.path.dirname(path)
-        _make_folder(folder)
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        # Overwriting what is there is cheaper to sync than growing: the size of the file does not change.
-        if expected_bytes:
-            _write(self._file, bytes(expected_bytes), 0)
-            os.fsync(self._file)
-        sync_folder(folder)
+        with _explained(path):
+            _make_folder(folder)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with _removed_on_failure(path):
+                # Overwriting what is there is cheaper to sync than growing: the size does not change.
+                if expected_bytes:
+                    _write(self._file, bytes(expected_bytes), 0)
+                    os.fsync(self._file)
+                sync_folder(folder)
 
     def append(self, pieces: Iterable[bytes]) -> None:
         length = self.length
-        for piece in pieces:
-            _write(self._file, piece, length)
-            length += len(piece)
-        os.fdatasync(self._file)
+        with _explained(self._path):
+            for piece in pieces:
+                _write(self._file, piece, length)
+                length += len(piece)
+            fault_points.reach(f"{self.name.partition('/')[0]} before sync")
+            os.fdatasync(self._file)
         self.length = length
 
     def close(self) -> None:
@@ -185,8 +192,7 @@ class _FileLog(LogWriter):
             self._file = -1
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # if it could not be opened
-            self.close()
+        self.close()
 
 
 class MemoryStorage(Storage):
@@ -253,6 +259,31 @@ def read_object(location: str) -> bytes:
     """Return a whole object, given its location. Raises CorruptDataError if it is missing."""
     folder, _, name = location.rpartition("/")
     return storage_at(folder).read_all(name)
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """Turn what the system says about a file that is written into a StorageError."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as problem:
+        raise StorageError(
+            f"{path} could not be written: {problem.strerror or problem}. Once that is mended, start the job "
+            "again, unless its restart strategy does so: it goes on where it was."
+        ) from problem
+
+
+@contextlib.contextmanager
+def _removed_on_failure(path: str) -> Iterator[None]:
+    """Remove a file if the block raises, for it may be what fills the disk."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def _make_folder(folder: str) -> None:

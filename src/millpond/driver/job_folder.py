@@ -19,6 +19,7 @@ journal, a restart runs exactly that plan again.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
@@ -38,9 +39,11 @@ from millpond.errors import (
     CorruptDataError,
     IncompatibleCheckpointError,
     SavepointError,
+    StorageError,
 )
 from millpond.plan.identity import JobIdentity
 
+_log = logging.getLogger(__name__)
 _IDENTITY = "job.blob"
 _LOGS = "log"
 _UNIONS = "unions"
@@ -87,7 +90,10 @@ class JobFolder:
                 "job, or give this one another name or another execution.checkpointing.dir."
             )
         os.truncate(lock, 0)
-        os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
+        with contextlib.suppress(
+            OSError
+        ):  # the text is only for messages, and the disk may be full
+            os.write(lock, f"process {os.getpid()} on {os.uname().nodename}".encode())
         self._lock = lock
 
     def check_identity(self, identity: JobIdentity) -> JobIdentity:
@@ -153,11 +159,15 @@ class JobFolder:
         return generation
 
     def end_run(self) -> None:
-        """Tell the slots, wherever they are, that they are no longer needed."""
+        """Tell the slots, wherever they are, that they are no longer needed. If that cannot be written, it is
+        logged only, so that it does not hide how the job ended; slots also end with their executors."""
         with contextlib.suppress(CorruptDataError):  # start_run has raised it already
             run = read_run(self.storage)
             if run is not None:
-                write_run(self.storage, run._replace(is_going_on=False))
+                try:
+                    write_run(self.storage, run._replace(is_going_on=False))
+                except StorageError as problem:
+                    _log.warning("Slots cannot be told that the job has ended: %s", problem)
 
     def write_unions(self, epoch: int, task: int, unions: dict[int, bytes]) -> str:
         """Write the union lists of a task's subtasks, by subtask, to an object. Return its location."""

@@ -205,6 +205,7 @@ class PartitionLog:
         pending, self._pending = self._pending, {}
         for row in self._rows_to_move(sum(len(data) for data in pending.values() if data)):
             if row not in pending:
+                fault_points.reach("slot before moved row")
                 pending[row] = self._read(self._places[row])
         fault_points.reach("slot before append")
         log = self._segment()
@@ -252,6 +253,7 @@ class PartitionLog:
             name = f"{self._folder}/{self._writer}-{self._segments}"
             self._segments += 1
             self._log = self._storage.new_log(name)
+            fault_points.reach("slot after new segment")
         return self._log
 
     def _leave_segment(self) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from millpond.core import journal
 from millpond.core.journal import Journal, Record, RecordKind, newest_epoch, read_journal
-from millpond.core.storage import FileStorage, MemoryStorage, Storage, read_object
-from millpond.errors import CorruptDataError
+from millpond.core.storage import FileStorage, LogWriter, MemoryStorage, Storage, read_object
+from millpond.errors import CorruptDataError, StorageError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "journal.v1.bin"
 PLAN, EPOCH = RecordKind.PLAN, RecordKind.EPOCH
@@ -108,7 +108,7 @@ def test_object_that_could_not_be_written_is_as_it_was(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(os, step, fail)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(StorageError, match=r"a/object could not be written: Input/output error"):
         storage.write("a/object", b"new")
     monkeypatch.undo()
     assert storage.read_all("a/object") == b"old"
@@ -166,14 +166,72 @@ def test_drivers_write_one_after_the_other(storage: Storage) -> None:
     assert storage.names("journal") == ["journal/10-0", "journal/10-1", "journal/9-0"]
 
 
-def test_every_torn_end_is_ignored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rest", ["nothing", "zeros", "noise"])
+def test_every_torn_end_is_ignored(
+    rest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is in the file where the rest of the record should be."""
+    monkeypatch.setattr(journal, "LOG_BYTES", 1000)
     written(FileStorage(tmp_path)).close()
     (log,) = (tmp_path / "journal").iterdir()
     content = log.read_bytes().rstrip(b"\0")
     last = 24 + len(RECORDS[-1].payload)
     for length in range(len(content) - last, len(content)):
-        log.write_bytes(content[:length] + bytes(len(content) - length + 100))
+        missing = len(content) - length + 100
+        after = {"nothing": b"", "zeros": bytes(missing), "noise": b"\x5a" * missing}[rest]
+        log.write_bytes(content[:length] + after)
         assert list(read_journal(FileStorage(tmp_path))) == RECORDS[:-1]
+        own = Journal(FileStorage(tmp_path), 2)
+        own.read()
+        own.append(RECORDS[-1])
+        own.close()
+        assert list(read_journal(FileStorage(tmp_path))) == RECORDS
+        FileStorage(tmp_path).delete("journal/2-0")
+
+
+def test_last_record_of_which_any_byte_is_lost_is_ignored(tmp_path: Path) -> None:
+    """A power failure may keep later blocks of what was written together, and not the earlier ones."""
+    written(FileStorage(tmp_path)).close()
+    (log,) = (tmp_path / "journal").iterdir()
+    content = log.read_bytes().rstrip(b"\0")
+    for position in range(len(content) - 24 - len(RECORDS[-1].payload), len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 0xFF
+        log.write_bytes(damaged)
+        assert list(read_journal(FileStorage(tmp_path))) == RECORDS[:-1]
+
+
+def test_log_that_was_begun_may_lack_anything_that_was_not_acknowledged(tmp_path: Path) -> None:
+    """Its basis is synced before the record that follows, so there is never one without the other."""
+    lengths: list[int] = []
+
+    class Noting(FileStorage):
+        def new_log(self, name: str, expected_bytes: int = 0) -> LogWriter:
+            log = super().new_log(name, expected_bytes)
+            append = log.append
+            log.append = lambda pieces: lengths.append(append(pieces) or log.length)  # type: ignore[method-assign, func-returns-value]
+            return log
+
+    Journal(Noting(tmp_path), 1).append(RECORDS[2], [RECORDS[0], RECORDS[1]])
+    basis = sum(24 + len(record.payload) for record in RECORDS[:2])
+    assert lengths == [basis, basis + 24 + len(RECORDS[2].payload)]
+
+
+def test_journal_goes_on_in_another_log_after_a_failed_write(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = written(storage)
+    assert own._log is not None
+
+    def full(_: object) -> None:
+        raise StorageError("No space left on device")
+
+    monkeypatch.setattr(own._log, "append", full)
+    with pytest.raises(StorageError):
+        own.append(Record(EPOCH, 1, b"lost"))
+    own.append(Record(EPOCH, 1, b"written"))
+    assert list(read_journal(storage)) == [*RECORDS, Record(EPOCH, 1, b"written")]
+    assert storage.names("journal") == ["journal/1-0", "journal/1-1"]
 
 
 def test_damage_before_the_end_is_refused(tmp_path: Path) -> None:

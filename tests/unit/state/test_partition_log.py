@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from pathlib import Path
 
 import pytest
 
 from millpond.core.storage import FileStorage, MemoryStorage, Storage
-from millpond.errors import CorruptDataError
+from millpond.errors import CorruptDataError, StorageError
 from millpond.state import partition_log
 from millpond.state.partition_log import EMPTY, LogPosition, PartitionLog
 from tests.unit.core.test_storage import write_golden
@@ -162,6 +164,72 @@ def test_failed_write_leaves_the_log_as_it_was(monkeypatch: pytest.MonkeyPatch) 
     assert log.read_head(0) == b"one"
     log.of(0).write_head(b"three")
     assert log.write() != position
+
+
+@pytest.mark.parametrize("rest", ["nothing", "zeros", "noise"])
+def test_every_torn_end_of_a_segment_is_ignored(rest: str, tmp_path: Path) -> None:
+    """E42: a slot that dies while it writes, or a power failure, can leave any part of the last record."""
+    storage = FileStorage(tmp_path)
+    log = PartitionLog(storage, FOLDER, "1")
+    log.go_to(EMPTY)
+    log.of(0).write_head(b"counts")
+    log.of(0).write_row(0, b"row")
+    position = log.write()
+    log.go_to(position)
+    log.of(0).write_head(b"torn")
+    log.of(1).write_row(7, b"x" * 40)
+    log.write()
+    log.close()
+    (segment,) = (tmp_path / FOLDER).iterdir()
+    content, (_, counts) = segment.read_bytes(), position[0]
+    for length in range(counts, len(content) + 1):
+        missing = len(content) - length
+        after = {"nothing": b"", "zeros": bytes(missing), "noise": b"\x5a" * missing}[rest]
+        segment.write_bytes(content[:length] + after)
+        again = PartitionLog(storage, FOLDER, f"after-{length}")
+        again.go_to(position)
+        assert (again.read_head(0), again.read_row(0, 0)) == (b"counts", b"row")
+        assert again.labels() == {0}
+        again.of(0).write_head(b"next")
+        after_it = again.write()
+        again.close()
+        reader = PartitionLog(storage, FOLDER, "reader")
+        reader.go_to(after_it)
+        assert (reader.read_head(0), reader.read_row(0, 0)) == (b"next", b"row")
+        assert after_it[0] == position[0], "nobody appends to what another process has begun"
+
+
+def test_full_disk_is_named_and_the_log_goes_on_when_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E42: whether there is space for a part of the record or for none of it."""
+    storage, write = FileStorage(tmp_path), os.pwrite
+    log = PartitionLog(storage, FOLDER, "1")
+    log.go_to(EMPTY)
+    log.of(0).write_head(b"one")
+    position = log.write()
+    for space in range(0, 47, 6):
+        left = [space]
+
+        def fill(file: int, data: bytes, offset: int, left: list[int] = left) -> int:
+            if not left[0]:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written = write(file, data[: left[0]], offset)
+            left[0] -= written
+            return written
+
+        log.go_to(position)
+        log.of(0).write_head(b"two")
+        with monkeypatch.context() as full:
+            full.setattr(os, "pwrite", fill)
+            with pytest.raises(StorageError, match=f"{FOLDER}/1-.*No space left on device"):
+                log.write()
+    log.go_to(position)
+    assert log.read_head(0) == b"one"
+    log.of(0).write_head(b"three")
+    reader = PartitionLog(storage, FOLDER, "reader")
+    reader.go_to(log.write())
+    assert reader.read_head(0) == b"three"
 
 
 def golden(storage: Storage) -> LogPosition:
