@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,10 +24,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def daemon(arguments: list[str], ready: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
+def daemon(
+    arguments: list[str], ready: str, folder: Path, temporary: str | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """A Spark daemon; yields when it has printed `ready`; ends it, by its id, afterwards."""
     environment = {
         **os.environ,
+        **({} if temporary is None else {"TMPDIR": temporary}),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_WORKER_DIR": str(folder),
         "SPARK_LOCAL_DIRS": str(folder),
@@ -61,15 +65,21 @@ def daemon(arguments: list[str], ready: str, folder: Path) -> Iterator[subproces
 
 
 @contextmanager
-def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """The URL of a running cluster with one core per worker."""
+def standalone_cluster(folder: Path, workers: int = 2, apart: bool = False) -> Iterator[str]:
+    """The URL of a running cluster with one core per worker. `apart`: each worker has a folder of its own,
+    and a temporary one, as if it were another machine; so its slots serve its own executors only."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         master = [f"{_DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", str(port)]
         stack.enter_context(daemon([*master, "--webui-port", "0"], "elected leader", folder))
-        for _ in range(workers):
+        for number in range(workers):
             worker = [f"{_DEPLOY}.worker.Worker", url, "--host", "127.0.0.1", "--cores", "1"]
             worker += ["--memory", "1g", "--webui-port", "0"]
-            stack.enter_context(daemon(worker, "Successfully registered", folder))
+            own, temporary = folder, None
+            if apart:
+                own = folder / f"worker-{number}"
+                # Not below `own`: the length of the paths of sockets is limited.
+                temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="worker-"))
+            stack.enter_context(daemon(worker, "Successfully registered", own, temporary))
         yield url
