@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import re
 import shutil
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.faults.job_run import COUNTS, JobRun, delivered
 from tests.slot.processes import slots_of, wait_until
+from tests.small_disk import small_disk
 from tests.spark.standalone import standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
@@ -101,27 +101,43 @@ def test_full_disk_is_a_clear_error_and_nothing_is_lost(
     tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:
     """The disk the output goes to is full; with more space the same job finishes."""
-    disk = tmp_path / "output"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("needs the right to mount a small file system")
-    try:
-        filler = disk / ".filler"
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
+    with small_disk(tmp_path / "output", "1m") as disk:
+        disk.fill()
         run = JobRun(tmp_path)
         assert run.finish() == 1
         assert "No space left on device" in run.output
         assert "sink" in run.output.lower()
         run.wait_until_nothing_runs()
-        filler.unlink()
+        disk.empty()
         again = JobRun(tmp_path)
         assert again.finish() == 0, again.output
         assert delivered(tmp_path) == undisturbed
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.soak
+def test_full_disk_of_the_job_folder_is_a_clear_error_and_nothing_is_lost(
+    tmp_path: Path, undisturbed: dict[str, list[str]]
+) -> None:
+    """It gets full while the job runs, so that a slot cannot write; then the next driver cannot start."""
+    clear = (
+        r"checkpoints/capping/(log|run|journal)\S* could not be written: No space left on device"
+    )
+    with small_disk(tmp_path / "checkpoints", "24m") as disk:
+        run = JobRun(tmp_path, configuration={"millpond.batch.interval-ms": 1000})
+        run.await_epoch(1)
+        disk.fill()
+        assert run.finish() == 1
+        assert re.search(clear, run.output), run.output
+        run.wait_until_nothing_runs()
+        again = JobRun(tmp_path)
+        assert again.finish() == 1
+        assert re.search(clear, again.output), again.output
+        again.wait_until_nothing_runs()
+        disk.empty()
+        last = JobRun(tmp_path)
+        assert last.finish() == 0, last.output
+        last.wait_until_nothing_runs()
+        assert delivered(tmp_path) == undisturbed
 
 
 @pytest.mark.soak

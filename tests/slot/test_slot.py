@@ -260,6 +260,25 @@ def test_hung_slot_is_killed_and_replaced(job: Job) -> None:
     assert pid_of(job) != hung
 
 
+def test_zombie_on_another_machine_changes_nothing(job: Job) -> None:
+    """E42: a machine that was taken for dead goes on with its batch after others have taken over."""
+    zombie = job.relay()
+    job.run(zombie, ["a", "b"])
+    before = job.log
+    other = job.relay(job_id=f"on another machine, {job.folder}")
+    assert job.run(other, ["a"], epoch=1) == [("a", 2)]
+    counts, job.log = job.log, before
+    assert job.run(zombie, ["a", "b", "zombie"], commit=False, epoch=1) == [
+        ("a", 2),
+        ("b", 2),
+        ("zombie", 1),
+    ]
+    job.log = counts
+    assert len(slots_of(job.folder)) == 2
+    assert job.run(other, ["a", "b"], epoch=2) == [("a", 3), ("b", 2)]
+    assert job.run(zombie, ["a", "b", "zombie"], epoch=3) == [("a", 4), ("b", 3), ("zombie", 1)]
+
+
 @pytest.mark.usefixtures("no_wait_for_the_hung")
 def test_slot_that_hangs_between_batches_is_replaced(job: Job) -> None:
     relay = job.relay()
