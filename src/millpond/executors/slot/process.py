@@ -41,6 +41,7 @@ from millpond.errors import (
     SlotMemoryError,
     UserFunctionError,
 )
+from millpond.executors.slot.adoption import ImportedFiles, Offer, receive_offer
 from millpond.executors.slot.garbage import IdleCollector
 from millpond.executors.slot.lifecycle import SlotLife, SlotState
 from millpond.executors.slot.protocol import (
@@ -59,13 +60,23 @@ _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
 _GRACE_S = 30.0  # for a function that is still working when its job ends
 _LOG_BYTES = 1 << 20
+_INTRODUCTION_S = 5  # for a relay to say who it is
 
 
 class Slot:
     """The slot of one partition. `run` is for the main thread, `watch` for the thread called the door."""
 
-    def __init__(self, settings: SlotSettings, partition: int, listener: socket.socket) -> None:
+    def __init__(
+        self,
+        settings: SlotSettings,
+        partition: int,
+        listener: socket.socket,
+        executor_pid: int,
+        output_fd: int,
+    ) -> None:
         self._settings = settings
+        self._executor_fd: int | None = os.pidfd_open(executor_pid)
+        self._output_fd = output_fd
         self._memory_limit_mb = settings.memory_limit_mb()
         self._partition = partition
         self._listener = listener
@@ -86,6 +97,10 @@ class Slot:
         self._server: StateServer | None = None
         self._claimed_by: Connection | None = None
         self._passes: Passes | None = None
+        self._older_passes: Passes | None = None  # of the run that this slot was adopted from
+        self._has_failed = False
+        self._files = ImportedFiles()
+        self._alone_since_s: float | None = None
 
     # --- the main thread -------------------------------------------------------------------------
 
@@ -123,21 +138,22 @@ class Slot:
     def _serve(self, owner: Connection) -> None:
         while True:
             kind, content = owner.receive()
-            self._change_state(SlotState.WORKING)
+            with self._lock:
+                if self._owner is not owner:
+                    raise ConnectionLost("another relay has taken over")
+                self._life.go(SlotState.WORKING)
             try:
                 self._answer(owner, kind, content)
             except ConnectionLost:
                 raise
             except BaseException as problem:
+                self._has_failed = True
                 error = self._explain(problem)
                 arguments = error.args if isinstance(error, UserFunctionError) else (str(error),)
                 owner.send(MessageKind.ERROR, (type(error).__name__, list(arguments)))
             finally:
-                self._change_state(SlotState.READY)
-
-    def _change_state(self, state: SlotState) -> None:
-        with self._lock:
-            self._life.go(state)
+                with self._lock:
+                    self._life.go(SlotState.READY)
 
     def _answer(self, owner: Connection, kind: MessageKind, content: Any) -> None:
         if kind is MessageKind.PLAN:
@@ -157,11 +173,17 @@ class Slot:
         else:
             raise SlotError(f"A slot cannot answer a message of the kind {kind.name}.")
         self._check_memory()
+        self._files.note()
         owner.send(MessageKind.DONE, sent)
 
     def _load_plan(self, blob: bytes, attempt: int) -> None:
         if self._passes is None:
             settings = self._settings
+            if self._older_passes is not None:
+                # The new host could take over the states and logs of the older one.
+                self._older_passes.close()
+                self._older_passes = None
+                self._garbage.look_through_everything()
             try:
                 host = JobHost(
                     bytes(blob),
@@ -222,30 +244,27 @@ class Slot:
     def _close_functions(self) -> None:
         if self._server is not None:
             self._server.stop()
-        if self._passes is not None:
-            self._passes.close()
+        for passes in (self._older_passes, self._passes):
+            if passes is not None:
+                passes.close()
 
     # --- the door --------------------------------------------------------------------------------
 
-    def watch(self, executor_fd: int) -> None:
+    def watch(self) -> None:
         """Let relays in and send signs of life, until the slot is no longer needed. Ends the process at once
-        when the executor dies; `executor_fd` is a file descriptor of that process."""
+        when the executor dies, unless the slot may be adopted."""
         try:
-            self._watch(executor_fd)
+            self._watch()
         except BaseException:  # a slot that nobody can reach or end must not stay
             traceback.print_exc()
             os._exit(1)
 
-    def _watch(self, executor_fd: int) -> None:
+    def _watch(self) -> None:
         unneeded_since_s: float | None = None
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
-        poll.register(executor_fd, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll(_ALIVE_EVERY_S * 1000)}
-            if executor_fd in ready:
-                _remove_files(self._settings, self._partition, self.socket_inode)
-                os._exit(0)  # there is nobody to tell and nothing to save
+            ready = self._await_something()
+            if self._executor_fd in ready:
+                self._lose_executor()
             if self._listener.fileno() in ready:
                 with contextlib.suppress(OSError, ConnectionLost):
                     self._let_in(self._listener.accept()[0])
@@ -262,32 +281,59 @@ class Slot:
                     f"slot {self._partition}: killed, because a function was still running after its job",
                     flush=True,
                 )
-                _remove_files(self._settings, self._partition, self.socket_inode)
-                os._exit(1)
+                self._exit(1)
             if owner is not None:
                 owner.send_alive()
+
+    def _await_something(self) -> set[int]:
+        """Return the descriptors at which something has happened: the listener's, the executor's."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        if self._executor_fd is not None:
+            poll.register(self._executor_fd, select.POLLIN)
+        return {fd for fd, _ in poll.poll(_ALIVE_EVERY_S * 1000)}
+
+    def _lose_executor(self) -> None:
+        assert self._executor_fd is not None
+        if not self._is_worth_keeping():
+            self._exit(0)  # there is nobody to tell and nothing to save
+        os.close(self._executor_fd)
+        self._executor_fd = None
+
+    def _exit(self, code: int) -> None:
+        """End the process, whatever it is doing."""
+        _remove_files(self._settings, self._partition, self.socket_inode)
+        os._exit(code)
 
     def _let_in(self, sock: socket.socket) -> None:
         if not same_user(sock):
             sock.close()
             return
         connection = Connection(sock)
-        sock.settimeout(5)
+        sock.settimeout(_INTRODUCTION_S)
         kind, hello = connection.receive()
-        sock.settimeout(None)
         if kind is not MessageKind.HELLO:
             connection.close()
             return
+        if hello["generation"] > self._settings.generation:
+            self._be_adopted(connection)
+        sock.settimeout(None)
         settings, attempt = self._settings, hello["attempt"]
         with self._lock:
-            if hello["run"] != settings.run_id:
-                newer = hello["generation"] > settings.generation
-                if newer:
-                    connection.send(MessageKind.OUTDATED)
-                    self._end()
-                else:
-                    text = f"run {settings.generation} of the job has taken over"
-                    connection.send(MessageKind.REFUSED, text)
+            if hello["generation"] > settings.generation:
+                if self._life.state is SlotState.WORKING and self._executor_fd is None:
+                    self._exit(0)  # it would keep the new run waiting for what nobody needs
+                connection.send(MessageKind.OUTDATED)
+                self._end()
+                connection.close()
+            elif hello["run"] != settings.run_id:
+                text = f"run {settings.generation} of the job has taken over"
+                connection.send(MessageKind.REFUSED, text)
+                connection.close()
+            elif self._life.state is SlotState.ORPHANED:
+                connection.send(
+                    MessageKind.REFUSED, f"run {settings.generation} of the job is over"
+                )
                 connection.close()
             elif attempt < self._newest_attempt:
                 text = f"task attempt {self._newest_attempt} has taken over from {attempt}"
@@ -303,6 +349,52 @@ class Slot:
                 self._used_at_s = time.monotonic()
                 self._lock.notify()
 
+    def _be_adopted(self, connection: Connection) -> None:
+        """Join the newer run of the job to which a relay belongs, if this slot is worth it and the relay's
+        offer fits."""
+        if not self._is_worth_keeping() or self._is_working() or self._files.changed() is not None:
+            return
+        offer = receive_offer(connection)
+        try:
+            if self._settings.is_same_but_for_the_run(offer.settings):
+                self._join(offer)
+        finally:
+            os.close(offer.output_fd)
+
+    def _is_working(self) -> bool:
+        with self._lock:
+            return self._life.state is SlotState.WORKING
+
+    def _join(self, offer: Offer) -> None:
+        executor_fd = os.pidfd_open(offer.executor_pid)
+        with self._lock:
+            if self._life.state is SlotState.WORKING:
+                os.close(executor_fd)
+                return
+            self._drop_owner()
+            if self._life.state is SlotState.ORPHANED:
+                self._life.go(SlotState.READY)
+            if self._executor_fd is not None:
+                os.close(self._executor_fd)
+            self._executor_fd = executor_fd
+            self._settings = offer.settings
+            self._newest_attempt = BEFORE_ALL_TASKS
+            self._alone_since_s = None
+            self._older_passes, self._passes = self._passes, None
+        os.dup2(offer.output_fd, self._output_fd)
+        os.environ.clear()
+        os.environ.update(offer.environment)
+        sys.path[:] = offer.module_path
+
+    def _is_worth_keeping(self) -> bool:
+        """Return whether there is anything that a newer run could use, and nothing wrong with it."""
+        return (
+            self._settings.keep_s > 0
+            and self._passes is not None
+            and not self._has_failed
+            and self._server is None  # which belongs to its run
+        )
+
     def _is_unneeded(self) -> bool:
         if self._owner is None:
             used_at_s = self._used_at_s
@@ -313,15 +405,26 @@ class Slot:
                 return True
         try:
             with open(self._settings.run_file, encoding="ascii") as file:
-                return file.read() != self._settings.run_file_content()
+                run = file.read()
         except FileNotFoundError:
             return True
         except OSError:
             return False  # a shared folder may be unreachable for a moment
+        if run == self._settings.run_file_content() and self._executor_fd is not None:
+            return False
+        if not run.endswith(" running") or not self._is_worth_keeping():
+            return True
+        if self._alone_since_s is None:
+            self._alone_since_s = time.monotonic()
+        if self._life.state is SlotState.READY:
+            self._drop_owner()
+            self._life.go(SlotState.ORPHANED)
+        return time.monotonic() - self._alone_since_s > self._settings.keep_s
 
     def _drop_owner(self) -> None:
         if self._owner is not None:
             self._owner.close()
+            self._owner = None
 
     def _end(self) -> None:
         self._ending = True
@@ -405,11 +508,12 @@ def main() -> None:
     faulthandler.enable()
     sys.stdout = sys.stderr = _Tee(2, arguments["output_fd"])
     _limit_memory(settings.memory_limit_mb())
-    executor_fd = os.pidfd_open(arguments["executor_pid"])
     with _listening(settings.path(partition, "sock")) as listener:
-        slot = Slot(settings, partition, listener)
+        slot = Slot(
+            settings, partition, listener, arguments["executor_pid"], arguments["output_fd"]
+        )
         os.write(arguments["ready_fd"], b"ready")
         os.close(arguments["ready_fd"])
-        threading.Thread(target=slot.watch, args=(executor_fd,), name="door", daemon=True).start()
+        threading.Thread(target=slot.watch, name="door", daemon=True).start()
         slot.run()
         _remove_files(settings, partition, slot.socket_inode)

@@ -106,6 +106,7 @@ class SparkExecutors(ExecutorFactory):
             options.STATE_LOCAL_DIR.read(self._configuration),
             self._look_up_host(),
             options.QUERYABLE_PORTS.read(self._configuration),
+            options.SLOT_KEEP_S.read(self._configuration),
         )
         job = JobRef(pack_plan(self._plan), number, self._slots)
         self._executor_list.current()  # so that executors are known, even if Spark goes away
