@@ -244,6 +244,8 @@ class _Job:
             jvms = of_kind("JVM", self._driver.pid, self._folder)
             self._driver.kill()
         self._driver.wait()
+        # Slots would wait for the job to be started again.
+        (self._folder / "state" / NAME / "run").unlink(missing_ok=True)
         deadline_s = time.monotonic() + 60
         while any(map(started_at_s, jvms)) or slots_of(self._folder):
             if time.monotonic() > deadline_s:

@@ -444,6 +444,23 @@ def test_slot_whose_executor_has_died_works_for_the_next_run(
         job.relay(attempt=99)
 
 
+def test_slot_works_for_the_executor_that_replaces_its_own(
+    job: Job, executors: Executors, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the same run, so that functions stay open, and older task attempts are refused."""
+    job.settings = replace(job.settings, keep_s=600.0)
+    job.run(job.relay(attempt=7), ["a"])
+    pid = pid_of(job)
+    for attempt in (8, 9):
+        executors.replace()
+        wait_until(lambda: is_cut_off(job.relays[-1]), "the slot has not noticed")
+        assert job.run(job.relay(attempt=attempt), ["a"]) == [("a", attempt - 6)]
+    assert pid_of(job) == pid
+    assert capfd.readouterr().err.count("opened") == 1
+    with pytest.raises(SlotError, match="task attempt 9 has taken over from 8"):
+        job.relay(attempt=8)
+
+
 @pytest.mark.parametrize("first", ["the slot", "the new run"])
 def test_slot_that_sees_a_newer_run_waits_for_it(
     job: Job, executors: Executors, first: str

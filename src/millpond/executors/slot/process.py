@@ -198,6 +198,7 @@ class Slot:
                 self._passes = Passes(host, SinkHost(bytes(blob), self._surroundings))
             except ModuleNotFoundError as problem:
                 raise ProgramError(missing_module(problem)) from None
+            self._files.note()
 
     def _answer_look_ups(self) -> None:
         """Announce queryable states, and start the server for them. Called when a function declares one."""
@@ -295,7 +296,7 @@ class Slot:
 
     def _lose_executor(self) -> None:
         assert self._executor_fd is not None
-        if not self._is_worth_keeping():
+        if not self._is_worth_keeping() or self._files.changed() is not None:
             self._exit(0)  # there is nobody to tell and nothing to save
         os.close(self._executor_fd)
         self._executor_fd = None
@@ -315,12 +316,12 @@ class Slot:
         if kind is not MessageKind.HELLO:
             connection.close()
             return
-        if hello["generation"] > self._settings.generation:
+        if self._is_lost_to(hello):
             self._be_adopted(connection)
         sock.settimeout(None)
         settings, attempt = self._settings, hello["attempt"]
         with self._lock:
-            if hello["generation"] > settings.generation:
+            if self._is_lost_to(hello):
                 if self._life.state is SlotState.WORKING and self._executor_fd is None:
                     self._exit(0)  # it would keep the new run waiting for what nobody needs
                 connection.send(MessageKind.OUTDATED)
@@ -349,8 +350,15 @@ class Slot:
                 self._used_at_s = time.monotonic()
                 self._lock.notify()
 
+    def _is_lost_to(self, hello: dict[str, Any]) -> bool:
+        """Return whether a relay belongs to a newer run, or to another executor of this run, which Spark has
+        started in place of the one that is gone."""
+        settings = self._settings
+        is_newer = bool(hello["generation"] > settings.generation)
+        return is_newer or (hello["run"] == settings.run_id and self._executor_fd is None)
+
     def _be_adopted(self, connection: Connection) -> None:
-        """Join the newer run of the job to which a relay belongs, if this slot is worth it and the relay's
+        """Join the run and the executor to which a relay belongs, if this slot is worth it and the relay's
         offer fits."""
         if not self._is_worth_keeping() or self._is_working() or self._files.changed() is not None:
             return
@@ -377,10 +385,11 @@ class Slot:
             if self._executor_fd is not None:
                 os.close(self._executor_fd)
             self._executor_fd = executor_fd
-            self._settings = offer.settings
-            self._newest_attempt = BEFORE_ALL_TASKS
             self._alone_since_s = None
-            self._older_passes, self._passes = self._passes, None
+            if offer.settings.run_id != self._settings.run_id:
+                self._settings = offer.settings
+                self._newest_attempt = BEFORE_ALL_TASKS
+                self._older_passes, self._passes = self._passes, None
         os.dup2(offer.output_fd, self._output_fd)
         os.environ.clear()
         os.environ.update(offer.environment)
