@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
-import io
 import json
 import os
-import resource
 import select
-import shutil
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +37,11 @@ from millpond.errors import (
     UserFunctionError,
 )
 from millpond.executors.slot.adoption import ImportedFiles, Offer, receive_offer
+from millpond.executors.slot.files import listening, remove_files
 from millpond.executors.slot.garbage import IdleCollector
 from millpond.executors.slot.lifecycle import SlotLife, SlotState
+from millpond.executors.slot.memory import limit_memory, resident_mb
+from millpond.executors.slot.output import Tee
 from millpond.executors.slot.protocol import (
     BEFORE_ALL_TASKS,
     Connection,
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
 _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
 _GRACE_S = 30.0  # for a function that is still working when its job ends
-_LOG_BYTES = 1 << 20
 _INTRODUCTION_S = 5  # for a relay to say who it is
 
 
@@ -303,7 +300,7 @@ class Slot:
 
     def _exit(self, code: int) -> None:
         """End the process, whatever it is doing."""
-        _remove_files(self._settings, self._partition, self.socket_inode)
+        remove_files(self._settings, self._partition, self.socket_inode)
         os._exit(code)
 
     def _let_in(self, sock: socket.socket) -> None:
@@ -450,74 +447,15 @@ def missing_module(problem: ModuleNotFoundError) -> str:
     )
 
 
-def resident_mb() -> float:
-    """Return how much memory this process uses now, in MB."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / (1 << 20)
-
-
-class _Tee(io.TextIOBase):
-    """Sends what functions print to the executor's output and, for error reports, to the slot's log."""
-
-    def __init__(self, log_fd: int, executor_fd: int) -> None:
-        self._log_fd = log_fd
-        self._executor_fd = executor_fd
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        data = text.encode(errors="replace")
-        with contextlib.suppress(OSError):  # the executor's output may be gone, or the disk full
-            os.write(self._executor_fd, data)
-        with contextlib.suppress(OSError):
-            if os.lseek(self._log_fd, 0, os.SEEK_CUR) > _LOG_BYTES:
-                os.ftruncate(self._log_fd, 0)
-            os.write(self._log_fd, data)
-        return len(text)
-
-
-def _limit_memory(limit_mb: int) -> None:
-    """Have the kernel refuse more memory. This is the second line of defence, in between two checks."""
-    limit = (limit_mb + 512) << 20
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-
-def _remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> None:
-    """Remove the files of a slot, unless another slot has taken its place meanwhile."""
-    with (
-        contextlib.suppress(OSError),
-        open(settings.path(partition, "lock"), "w", encoding="ascii") as lock,
-    ):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
-            for suffix in ("sock", "log", "lock"):
-                os.unlink(settings.path(partition, suffix))
-            shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
-            os.rmdir(settings.folder)  # succeeds for the last slot of the job only
-
-
-@contextlib.contextmanager
-def _listening(path: str) -> Iterator[socket.socket]:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # a slot that was killed has left it; we hold the partition's lock
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        before = os.umask(0o177)
-        listener.bind(path)
-        os.umask(before)
-        listener.listen(16)
-        yield listener
-
-
 def main() -> None:
     """Run a slot. The one argument is JSON with settings, partition, executor_pid, ready_fd, output_fd."""
     arguments = json.loads(sys.argv[1])
     settings, partition = SlotSettings(**arguments["settings"]), arguments["partition"]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends the job
     faulthandler.enable()
-    sys.stdout = sys.stderr = _Tee(2, arguments["output_fd"])
-    _limit_memory(settings.memory_limit_mb())
-    with _listening(settings.path(partition, "sock")) as listener:
+    sys.stdout = sys.stderr = Tee(2, arguments["output_fd"])
+    limit_memory(settings.memory_limit_mb())
+    with listening(settings.path(partition, "sock")) as listener:
         slot = Slot(
             settings, partition, listener, arguments["executor_pid"], arguments["output_fd"]
         )
@@ -525,4 +463,4 @@ def main() -> None:
         os.close(arguments["ready_fd"])
         threading.Thread(target=slot.watch, name="door", daemon=True).start()
         slot.run()
-        _remove_files(settings, partition, slot.socket_inode)
+        remove_files(settings, partition, slot.socket_inode)
