@@ -530,7 +530,13 @@ def test_orphan_that_cannot_be_adopted_is_replaced(
     wait_until(lambda: not is_running(before), "the old slot goes on")
 
 
-def test_orphan_that_still_works_for_the_old_run_gives_way(job: Job, executors: Executors) -> None:
+@pytest.mark.parametrize("then", ["a new run", "the job has ended"])
+def test_orphan_that_still_works_for_the_old_run_gives_way(
+    job: Job, executors: Executors, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """At once: nobody waits for what it is doing."""
+    patient = "import millpond.executors.slot.process as p; p._GRACE_S = 1000.0; del p; "
+    monkeypatch.setattr(relay_module, "_PROGRAM", patient + relay_module._PROGRAM)
     job.settings = replace(job.settings, keep_s=600.0)
     relay = job.relay()
     job.run(relay, ["a"])
@@ -543,8 +549,12 @@ def test_orphan_that_still_works_for_the_old_run_gives_way(job: Job, executors: 
     busy.start()
     wait_until(lambda: (job.folder / "busy").exists(), "the function was not called")
     executors.replace()
-    start_next_run(job)
-    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    if then == "a new run":
+        start_next_run(job)
+        assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    else:
+        (job.folder / "run").write_text("1 ended")
+        wait_until(lambda: not slots_of(job.folder), "the slot goes on")
     busy.join()
 
 

@@ -272,6 +272,8 @@ class Slot:
                 if unneeded and self._life.state is not SlotState.WORKING:
                     self._end()
                     return
+                if unneeded and self._executor_fd is None:
+                    self._exit(0)  # nobody waits for what it is doing
             now_s = time.monotonic()
             unneeded_since_s = (unneeded_since_s or now_s) if unneeded else None
             if unneeded_since_s is not None and now_s - unneeded_since_s > _GRACE_S:
