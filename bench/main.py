@@ -12,6 +12,8 @@ bin/bench queryable          look-ups of queryable state at a fixed rate while a
 bin/bench state-size         cost of a batch against the size of the state
 bin/bench scaling            frequency capping on one core and on two
 bin/bench start-up           first job, second job
+bin/bench recovery           kill -9 of each kind of process: seconds until the next result (half an hour)
+bin/bench recovery --quick   the smallest state, each kind of process once
 bin/bench state-access       one state access beside a dict
 """
 
@@ -45,6 +47,7 @@ def main() -> None:
             "state-size",
             "scaling",
             "start-up",
+            "recovery",
             "state-access",
         ],
     )
@@ -54,8 +57,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument(
         "--only",
-        help="comma-separated systems of capping, kinds of windows, parts of product, rates of latency",
+        help="comma-separated systems of capping, kinds of windows, parts of product, rates of latency, "
+        "backends or processes of recovery",
     )
+    parser.add_argument("--state-gb", help="comma-separated sizes of the state of recovery")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     folder = RESULTS.absolute()
@@ -123,6 +128,15 @@ def main() -> None:
         from bench import start_up
 
         start_up.main([])
+    elif options.what == "recovery":
+        from bench.recovery import kills
+
+        sizes_gb = [float(size) for size in (options.state_gb or "").split(",") if size]
+        results = kills.measure(
+            sizes_gb or list(kills.SIZES_GB), options.only, options.repeat, options.quick
+        )
+        report.save("recovery", results, folder)
+        print(f"{report.machine()}\n\n{kills.table(results)}")
     else:
         from bench import state_access
 

@@ -92,7 +92,6 @@ class Live:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
-        wait_until(lambda: not slots_of(self.folder), "slots outlive their job")
 
     def kill_slot(self) -> None:
         for pid in slots_of(self.folder)[:1]:
@@ -108,6 +107,9 @@ class Live:
         """Whatever happened."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
+        # Slots would wait for the job to be started again.
+        (self.checkpoint / "frequency-capping" / "run").unlink(missing_ok=True)
+        wait_until(lambda: not slots_of(self.folder), "slots outlive their job")
 
 
 def _parent_of(pid: int) -> int:

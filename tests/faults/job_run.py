@@ -95,12 +95,12 @@ class JobRun:
 def run_to_the_end(
     folder: Path, restarts: int = 8, kind: type[JobRun] = JobRun, **settings: Any
 ) -> int:
-    """Start the job again as often as its driver is killed; returns how often that was."""
+    """Start the job again as often as its driver is killed; returns how often that was. Slots wait for it."""
     for killed in range(restarts + 1):
         run = kind(folder, **settings)
         code = run.finish()
-        run.wait_until_nothing_runs()
         if code == 0:
+            run.wait_until_nothing_runs()
             return killed
         assert code == -signal.SIGKILL, run.output
     pytest.fail(f"the job was killed {restarts} times and did not finish")

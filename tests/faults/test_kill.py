@@ -38,13 +38,24 @@ def test_killed_worker_while_reading(tmp_path: Path, undisturbed: dict[str, list
     assert delivered(tmp_path) == undisturbed
 
 
-def test_driver_killed_at_any_moment(tmp_path: Path, undisturbed: dict[str, list[str]]) -> None:
-    """The kill falls between the epoch's write and the end of Spark's commit, or in the next batch."""
-    run = JobRun(tmp_path)
+@pytest.mark.parametrize("keep_s", [0, 600])
+def test_driver_killed_at_any_moment(
+    keep_s: int, tmp_path: Path, undisturbed: dict[str, list[str]]
+) -> None:
+    """The kill falls between the epoch's write and the end of Spark's commit, or in the next batch. Slots end
+    with the driver, or wait for the next one."""
+    settings = {"millpond.slot.keep-s": keep_s}
+    run = JobRun(tmp_path, configuration=settings)
     run.kill_after_epoch(3)
-    run.wait_until_nothing_runs()
-    again = JobRun(tmp_path)
+    slots = slots_of(tmp_path)
+    if not keep_s:
+        run.wait_until_nothing_runs()
+    again = JobRun(tmp_path, configuration=settings)
+    if keep_s:
+        again.await_epoch(5)
+        assert slots_of(tmp_path) == slots
     assert again.finish() == 0, again.output
+    again.wait_until_nothing_runs()
     assert delivered(tmp_path) == undisturbed
     assert not (tmp_path / "checkpoints" / "capping").exists()
 
@@ -150,7 +161,11 @@ def test_executor_killed_on_a_cluster(tmp_path: Path, undisturbed: dict[str, lis
             tmp_path,
             master=master,
             modules=str(modules),
-            configuration={"spark.executor.memory": "512m", "spark.task.maxFailures": 8},
+            configuration={
+                "spark.executor.memory": "512m",
+                "spark.task.maxFailures": 8,
+                "millpond.slot.keep-s": 0,
+            },
         )
         run.await_epoch(2)
         slot = slots_of(tmp_path)[0]

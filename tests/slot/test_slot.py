@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import select
 import signal
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -81,6 +83,11 @@ class Count(KeyedProcessFunction):
                 time.sleep(0.01)
         if value == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        if value.startswith("import"):
+            sys.path.insert(0, value.split()[1])
+            importlib.import_module("imported_by_the_function")
+        if value == "whereabouts":
+            return [os.environ.get("WHEREABOUTS")]
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         return [(value, count)]
@@ -140,7 +147,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     yield job
     for relay in job.relays:
         relay.close()
-    (tmp_path / "run").write_text("1 ended")
+    (tmp_path / "run").write_text(f"{job.settings.generation} ended")
     wait_until(lambda: not slots_of(tmp_path), "slots outlive their job")
     wait_until(lambda: not os.path.exists(job.settings.folder), "slots leave files behind")
 
@@ -384,19 +391,190 @@ def test_idle_slot_ends(job: Job) -> None:
     assert job.run(job.relay(), ["a"]) == [("a", 2)]
 
 
-def test_slot_ends_with_its_executor(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    executor = os.fork()
-    if executor == 0:
-        signal.pause()
-        os._exit(0)
-    monkeypatch.setattr(relay_module, "executor_pid", lambda: executor)
-    try:
-        job.run(job.relay(), ["a"])
-        pid = pid_of(job)
-    finally:
-        os.kill(executor, signal.SIGKILL)
-        os.waitpid(executor, 0)
+class Executors:
+    """Processes that slots take for their executors. One is alive at a time."""
+
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            signal.pause()
+            os._exit(0)
+
+    def end(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
+    def replace(self) -> None:
+        self.end()
+        self._start()
+
+
+@pytest.fixture
+def executors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Executors]:
+    executors = Executors()
+    monkeypatch.setattr(relay_module, "executor_pid", lambda: executors.pid)
+    yield executors
+    executors.end()
+
+
+def start_next_run(job: Job) -> None:
+    """As a driver does that was started again. Slots never see half of the file."""
+    generation = job.settings.generation + 1
+    (job.folder / "next").write_text(f"{generation} running")
+    (job.folder / "next").replace(job.folder / "run")
+    job.settings = replace(job.settings, run_id=f"run-{generation}", generation=generation)
+    job.attempt = 0
+
+
+def test_slot_ends_with_its_executor(job: Job, executors: Executors) -> None:
+    job.run(job.relay(), ["a"])
+    pid = pid_of(job)
+    executors.replace()
     wait_until(lambda: not is_running(pid), "a slot outlives its executor")
+
+
+def test_slot_whose_executor_has_died_works_for_the_next_run(
+    job: Job,
+    executors: Executors,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Also if a batch had not counted yet. Functions are opened anew, and see the surroundings of the run."""
+    job.settings = replace(job.settings, keep_s=600.0)
+    old, relay = job.settings, job.relay(attempt=7)
+    job.run(relay, ["a"])
+    job.run(relay, ["a", "b"], commit=False)
+    pid = pid_of(job)
+    for run in ("second", "third"):
+        executors.replace()
+        start_next_run(job)
+        monkeypatch.setenv("WHEREABOUTS", run)
+        capfd.readouterr()
+        relay = job.relay(attempt=3)
+        assert job.run(relay, ["whereabouts"], commit=False) == [run]
+        assert capfd.readouterr().err.count("opened") == 1
+        assert pid_of(job) == pid
+    assert job.run(relay, ["a", "b"]) == [("a", 2), ("b", 1)]
+    job.settings = old
+    with pytest.raises(SlotError, match="run 3 of the job has taken over"):
+        job.relay(attempt=99)
+
+
+def test_slot_works_for_the_executor_that_replaces_its_own(
+    job: Job, executors: Executors, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In the same run, so that functions stay open, and older task attempts are refused."""
+    job.settings = replace(job.settings, keep_s=600.0)
+    job.run(job.relay(attempt=7), ["a"])
+    pid = pid_of(job)
+    for attempt in (8, 9):
+        executors.replace()
+        wait_until(lambda: is_cut_off(job.relays[-1]), "the slot has not noticed")
+        assert job.run(job.relay(attempt=attempt), ["a"]) == [("a", attempt - 6)]
+    assert pid_of(job) == pid
+    assert capfd.readouterr().err.count("opened") == 1
+    with pytest.raises(SlotError, match="task attempt 9 has taken over from 8"):
+        job.relay(attempt=8)
+
+
+@pytest.mark.parametrize("first", ["the slot", "the new run"])
+def test_slot_that_sees_a_newer_run_waits_for_it(
+    job: Job, executors: Executors, first: str
+) -> None:
+    """While its own executor is still alive: a JVM outlives its driver by a moment."""
+    job.settings = replace(job.settings, keep_s=600.0)
+    zombie = job.relay()
+    job.run(zombie, ["a"])
+    pid = pid_of(job)
+    start_next_run(job)
+    if first == "the slot":
+        wait_until(lambda: is_cut_off(zombie), "the slot still works for the old run")
+    assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    assert pid_of(job) == pid
+    with pytest.raises(SlotError, match="is gone"):
+        job.run(zombie, ["a"])
+
+
+def is_cut_off(relay: Relay) -> bool:
+    """Whether the slot has ended the connection; signs of life are passed over."""
+    sock = relay._connection.socket
+    while select.select([sock], [], [], 0)[0]:
+        if not sock.recv(1 << 16):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("how", ["the job has ended", "nobody came", "the folder is gone"])
+def test_orphan_that_nobody_needs_ends(job: Job, executors: Executors, how: str) -> None:
+    keep_s = 0.5 if how == "nobody came" else 600.0
+    job.settings = replace(job.settings, keep_s=keep_s)
+    job.run(job.relay(), ["a"])
+    executors.replace()
+    if how == "the job has ended":
+        (job.folder / "run").write_text("1 ended")
+    elif how == "the folder is gone":
+        (job.folder / "run").unlink()
+    wait_until(lambda: not slots_of(job.folder), "the orphan goes on")
+
+
+@pytest.mark.parametrize("why", ["it has failed", "other settings", "other code", "no plan"])
+def test_orphan_that_cannot_be_adopted_is_replaced(
+    job: Job, executors: Executors, why: str
+) -> None:
+    job.settings = replace(job.settings, keep_s=600.0)
+    module = job.folder / "imported_by_the_function.py"
+    module.write_text("NUMBER = 1")
+    if why == "no plan":
+        relay = Relay.__new__(Relay)
+        relay._settings, relay._partition, relay._pid = job.settings, 0, 0
+        relay._enter(1).close()
+    else:
+        relay = job.relay()
+        job.run(relay, ["a", f"import {job.folder}"])
+    if why == "it has failed":
+        with pytest.raises(UserFunctionError):
+            job.run(relay, ["fail"])
+    before = pid_of(job)
+    executors.replace()
+    start_next_run(job)
+    if why == "other settings":
+        job.settings = replace(job.settings, memory_mb=1000)
+    if why == "other code":
+        module.write_text("NUMBER = 2, and more")
+    expected = 1 if why == "no plan" else 2
+    assert job.run(job.relay(), ["a"]) == [("a", expected)]
+    wait_until(lambda: not is_running(before), "the old slot goes on")
+
+
+@pytest.mark.parametrize("then", ["a new run", "the job has ended"])
+def test_orphan_that_still_works_for_the_old_run_gives_way(
+    job: Job, executors: Executors, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """At once: nobody waits for what it is doing."""
+    patient = "import millpond.executors.slot.process as p; p._GRACE_S = 1000.0; del p; "
+    monkeypatch.setattr(relay_module, "_PROGRAM", patient + relay_module._PROGRAM)
+    job.settings = replace(job.settings, keep_s=600.0)
+    relay = job.relay()
+    job.run(relay, ["a"])
+
+    def run_forever() -> None:
+        with pytest.raises(SlotError):
+            job.run(relay, ["forever"], commit=False)
+
+    busy = threading.Thread(target=run_forever)
+    busy.start()
+    wait_until(lambda: (job.folder / "busy").exists(), "the function was not called")
+    executors.replace()
+    if then == "a new run":
+        start_next_run(job)
+        assert job.run(job.relay(), ["a"]) == [("a", 2)]
+    else:
+        (job.folder / "run").write_text("1 ended")
+        wait_until(lambda: not slots_of(job.folder), "the slot goes on")
+    busy.join()
 
 
 def test_socket_and_files_are_private(job: Job) -> None:

@@ -310,6 +310,12 @@ SLOT_HANG_TIMEOUT_S = Option(
 SLOT_IDLE_TIMEOUT_S = Option(
     "millpond.slot.idle-timeout-s", 600, "seconds without work after which a slot ends"
 )
+SLOT_KEEP_S = Option(
+    "millpond.slot.keep-s",
+    60,
+    "seconds for which a slot waits, with its state, for the job to be started again after Spark or the "
+    "driver has died; 0: it ends at once",
+)
 QUERYABLE_HOST = Option(
     "queryable-state.server.bind-host",
     None,

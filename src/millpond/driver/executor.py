@@ -49,6 +49,10 @@ class ExecutorFactory(Protocol):
     def workers(self) -> list[dict[str, Any]]:
         """Return the `executors` of the job report. Any thread may ask, and often."""
 
+    def prepare(self) -> None:
+        """Get ready for another attempt, while the restart strategy makes it wait. Whatever goes wrong here,
+        the attempt raises."""
+
     def attempt(self, number: int) -> Executor:
         """Return the executor of the next attempt. `number` counts attempts from 0."""
 

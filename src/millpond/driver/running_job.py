@@ -102,7 +102,14 @@ class RunningJob(JobClient):
                     self._set_status(JobStatus.FAILING)
                     self._finish(JobStatus.FAILED, problem)
                     return
-                self._cancelled.wait(delay_ms / 1000)
+                self._prepare_and_wait(delay_ms / 1000)
+
+    def _prepare_and_wait(self, delay_s: float) -> None:
+        """Wait before the next attempt. What that needs is made ready meanwhile: a new JVM takes seconds."""
+        end_s = time.monotonic() + delay_s
+        if not self._cancelled.is_set():
+            self._executors.prepare()
+        self._cancelled.wait(max(0.0, end_s - time.monotonic()))
 
     def _attempt(self, number: int) -> None:
         if not self._set_status(JobStatus.RUNNING):

@@ -45,7 +45,9 @@ MIN_BYTES = 4 << 20
 # A partition that moves from slot to slot, or many batches that did not count, would make ever more of them.
 MOST_SEGMENTS = 16
 _MOVED_BYTES = 256 << 10
+_READ_AT_ONCE = 256 << 10
 _HEADER = struct.Struct("<2sBBIIQ")
+_COUNTED_FROM = 8  # what the checksum covers
 _ENTRY = struct.Struct("<qqq")
 _HEAD = -1
 _DELETED = -1
@@ -116,26 +118,26 @@ class PartitionLog:
 
     def _load(self, position: LogPosition) -> None:
         for segment, length in position:
-            content = self._storage.read(segment, 0, length)
+            reader = _SegmentReader(self._storage, segment, length)
             offset = 0
             while offset < length:
-                offset = self._load_record(segment, content, offset)
+                offset = self._load_record(segment, reader, offset)
         self._position = position
 
-    def _load_record(self, segment: str, content: bytes, offset: int) -> int:
-        """Take over the entries of a record. Return where the next record begins."""
-        entries_at = offset + _HEADER.size
-        if entries_at > len(content):
+    def _load_record(self, segment: str, reader: _SegmentReader, offset: int) -> int:
+        """Take over the entries of a record; its rows are not read. Return where the next record begins."""
+        header = reader.read(offset, _HEADER.size)
+        if header is None or header[: len(MAGIC)] != MAGIC:
             raise self._damaged(segment, offset, "there is no record")
-        magic, version, _, checksum, count, rows_length = _HEADER.unpack_from(content, offset)
-        start = entries_at + count * _ENTRY.size
-        end: int = start + rows_length
-        if magic != MAGIC or end > len(content):
-            raise self._damaged(segment, offset, "there is no record")
+        _, version, _, checksum, count, rows_length = _HEADER.unpack(header)
         if version > VERSION:
             raise self._damaged(segment, offset, f"written in format {version} by a newer release")
-        entries = memoryview(content)[entries_at:start]
-        if zlib.crc32(entries, zlib.crc32(content[offset + 8 : entries_at])) != checksum:
+        start = offset + _HEADER.size + count * _ENTRY.size
+        end: int = start + rows_length
+        entries = reader.read(offset + _HEADER.size, count * _ENTRY.size)
+        if entries is None or end > reader.length:
+            raise self._damaged(segment, offset, "there is no record")
+        if zlib.crc32(entries, zlib.crc32(header[_COUNTED_FROM:])) != checksum:
             raise self._damaged(segment, offset, "the checksum does not match")
         for label, number, length in _ENTRY.iter_unpack(entries):
             if length == _DELETED:
@@ -303,6 +305,29 @@ def _record(entries: list[bytes], rows: list[bytes]) -> list[bytes]:
     content = b"".join(rows)
     counted = struct.pack("<IQ", len(entries), len(content)) + table
     return [struct.pack("<2sBBI", MAGIC, VERSION, 0, zlib.crc32(counted)) + counted + content]
+
+
+class _SegmentReader:
+    """Reads parts of a segment, from its beginning to its end. Small parts that are close together are read
+    at once; large ones in between, which nobody asks for, are not read at all."""
+
+    def __init__(self, storage: Storage, segment: str, length: int) -> None:
+        self._storage = storage
+        self._segment = segment
+        self.length = length
+        self._window = memoryview(b"")
+        self._window_at = 0
+
+    def read(self, offset: int, length: int) -> memoryview | None:
+        """Return a part of the segment; None if it is not within what counts."""
+        if offset + length > self.length:
+            return None
+        if offset + length > self._window_at + len(self._window):
+            at_once = min(max(length, _READ_AT_ONCE), self.length - offset)
+            self._window = memoryview(self._storage.read(self._segment, offset, at_once))
+            self._window_at = offset
+        start = offset - self._window_at
+        return self._window[start : start + length]
 
 
 class _LabelLog(LogStore):

@@ -56,6 +56,7 @@ def test_log_is_what_the_batches_that_count_have_made_it(
     monkeypatch.setattr(partition_log, "SEGMENT_BYTES", 2000)
     monkeypatch.setattr(partition_log, "MIN_BYTES", 1000)
     monkeypatch.setattr(partition_log, "_MOVED_BYTES", 100)
+    monkeypatch.setattr(partition_log, "_READ_AT_ONCE", 50 * (seed % 10))
     chance = random.Random(seed)
     storage: Storage = FileStorage(tmp_path) if seed % 2 else MemoryStorage()
     writers = [PartitionLog(storage, FOLDER, f"1-{number}") for number in range(2)]
@@ -255,6 +256,39 @@ def test_segment_written_when_its_format_was_new_can_be_read() -> None:
     assert (log.read_head(3), log.read_row(3, 0), log.read_head(4)) == (b"head", b"row", b"other")
     with pytest.raises(CorruptDataError, match="row 1 of label 3 is missing"):
         log.read_row(3, 1)
+
+
+class CountingStorage(MemoryStorage):
+    """Counts what is read from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = self.reads = 0
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        self.bytes_read += length
+        self.reads += 1
+        return super().read(name, offset, length)
+
+
+@pytest.mark.parametrize("row_bytes", [10, 1 << 20])
+def test_process_that_takes_over_reads_little_of_the_rows(row_bytes: int) -> None:
+    """Neither large rows, which it may not need, nor many small records one by one."""
+    storage = CountingStorage()
+    log = PartitionLog(storage, FOLDER, "1")
+    position: LogPosition = EMPTY
+    for number in range(20):
+        log.go_to(position)
+        log.of(3).write_row(number, bytes([number]) * row_bytes)
+        position = log.write()
+    storage.bytes_read = storage.reads = 0
+    another = PartitionLog(storage, FOLDER, "2")
+    another.go_to(position)
+    if row_bytes == 10:
+        assert storage.reads == 1
+    else:
+        assert storage.bytes_read < 20 * row_bytes / 2
+    assert another.read_row(3, 7) == b"\x07" * row_bytes
 
 
 @pytest.mark.parametrize("where", ["head of a record", "entries", "cut"])

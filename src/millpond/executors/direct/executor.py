@@ -74,6 +74,9 @@ class DirectExecutors(ExecutorFactory):
     def plan(self) -> JobPlan:
         return self._plan
 
+    def prepare(self) -> None:
+        """Do nothing: an attempt is ready at once."""
+
     def attempt(self, number: int) -> DirectExecutor:
         return DirectExecutor(self, self._plan, self._blob, number)
 

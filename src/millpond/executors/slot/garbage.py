@@ -27,13 +27,17 @@ class IdleCollector:
         gc.freeze()
         self._after_full_mb = _SMALL_MB
 
+    def look_through_everything(self) -> None:
+        """Do so at the next opportunity, because much of what was set aside is no longer needed."""
+        self._after_full_mb = 0.0
+
     def between_batches(self, resident_mb: float) -> None:
         """Look for cycles among new objects, or among all if the process has grown to twice its size.
         `resident_mb` is how much memory it uses."""
         if resident_mb > 2 * self._after_full_mb:
             gc.unfreeze()
             gc.collect()
-            self._after_full_mb = resident_mb
+            self._after_full_mb = max(resident_mb, _SMALL_MB)
         elif gc.get_count()[0] > _WORTH_A_LOOK:
             gc.collect(0)
         gc.freeze()

@@ -8,14 +8,19 @@
                     │ a message comes   │ answered, or the owner is gone   │
                  WORKING ───────────────┘                                  │
                     │                                                      │
-                    │ the job has ended, a newer run of it is there,      │
-                    │ nobody came for a long time                          │
+                  READY ── its executor is gone, or a newer run is there   │
+                    │             │                                        │
+                    │         ORPHANED ── adopted by a newer run ──► READY │
+                    │             │                                        │
+                    │ the job has ended, nobody came for a long time       │
                  CLOSING ── functions are closed ◄─────────────────────────┘
                     │
                   ENDED
 
-A slot whose executor (its JVM) dies ends at once, without CLOSING: close() is not guaranteed to be called.
-State in a slot is a cache. What the journal says of the logs is the truth, so a slot may die at any moment.
+An orphan keeps its state for the next run of the job, for `keep_s` (`settings.py`); `adoption.py` says which
+run may have it. A slot that cannot be adopted when its executor (its JVM) dies ends at once, without CLOSING:
+close() is not guaranteed to be called. State in a slot is a cache. What the journal says of the logs is the
+truth, so a slot may die at any moment.
 """
 
 from __future__ import annotations
@@ -29,14 +34,16 @@ class SlotState(Enum):
     STARTING = "starting"
     READY = "ready"
     WORKING = "working"
+    ORPHANED = "orphaned"
     CLOSING = "closing"
     ENDED = "ended"
 
 
 _ALLOWED = {
     SlotState.STARTING: {SlotState.READY, SlotState.CLOSING},
-    SlotState.READY: {SlotState.WORKING, SlotState.CLOSING},
+    SlotState.READY: {SlotState.WORKING, SlotState.ORPHANED, SlotState.CLOSING},
     SlotState.WORKING: {SlotState.READY},
+    SlotState.ORPHANED: {SlotState.READY, SlotState.CLOSING},
     SlotState.CLOSING: {SlotState.ENDED},
     SlotState.ENDED: set(),
 }

@@ -10,20 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import fcntl
-import io
 import json
 import os
-import resource
 import select
-import shutil
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +38,12 @@ from millpond.errors import (
     SlotMemoryError,
     UserFunctionError,
 )
+from millpond.executors.slot.adoption import ImportedFiles, Offer, receive_offer
+from millpond.executors.slot.files import listening, remove_files
 from millpond.executors.slot.garbage import IdleCollector
 from millpond.executors.slot.lifecycle import SlotLife, SlotState
+from millpond.executors.slot.memory import limit_memory, resident_mb
+from millpond.executors.slot.output import Tee
 from millpond.executors.slot.protocol import (
     BEFORE_ALL_TASKS,
     Connection,
@@ -60,15 +59,24 @@ if TYPE_CHECKING:
 _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
 _GRACE_S = 30.0  # for a function that is still working when its job ends
-_LOG_BYTES = 1 << 20
+_INTRODUCTION_S = 5  # for a relay to say who it is
 
 
 class Slot:
     """The slot of one partition. `run` is for the main thread, `watch` for the thread called the door."""
 
-    def __init__(self, settings: SlotSettings, partition: int, listener: socket.socket) -> None:
+    def __init__(
+        self,
+        settings: SlotSettings,
+        partition: int,
+        listener: socket.socket,
+        executor_pid: int,
+        output_fd: int,
+    ) -> None:
         self._settings = settings
         self._storage = storage_at(settings.storage)
+        self._executor_fd: int | None = os.pidfd_open(executor_pid)
+        self._output_fd = output_fd
         self._memory_limit_mb = settings.memory_limit_mb()
         self._partition = partition
         self._listener = listener
@@ -89,6 +97,10 @@ class Slot:
         self._server: StateServer | None = None
         self._claimed_by: Connection | None = None
         self._passes: Passes | None = None
+        self._older_passes: Passes | None = None  # of the run that this slot was adopted from
+        self._has_failed = False
+        self._files = ImportedFiles()
+        self._alone_since_s: float | None = None
 
     # --- the main thread -------------------------------------------------------------------------
 
@@ -126,21 +138,22 @@ class Slot:
     def _serve(self, owner: Connection) -> None:
         while True:
             kind, content = owner.receive()
-            self._change_state(SlotState.WORKING)
+            with self._lock:
+                if self._owner is not owner:
+                    raise ConnectionLost("another relay has taken over")
+                self._life.go(SlotState.WORKING)
             try:
                 self._answer(owner, kind, content)
             except ConnectionLost:
                 raise
             except BaseException as problem:
+                self._has_failed = True
                 error = self._explain(problem)
                 arguments = error.args if isinstance(error, UserFunctionError) else (str(error),)
                 owner.send(MessageKind.ERROR, (type(error).__name__, list(arguments)))
             finally:
-                self._change_state(SlotState.READY)
-
-    def _change_state(self, state: SlotState) -> None:
-        with self._lock:
-            self._life.go(state)
+                with self._lock:
+                    self._life.go(SlotState.READY)
 
     def _answer(self, owner: Connection, kind: MessageKind, content: Any) -> None:
         if kind is MessageKind.PLAN:
@@ -160,11 +173,16 @@ class Slot:
         else:
             raise SlotError(f"A slot cannot answer a message of the kind {kind.name}.")
         self._check_memory()
+        self._files.note()
         owner.send(MessageKind.DONE, sent)
 
     def _load_plan(self, blob: bytes, attempt: int) -> None:
         if self._passes is None:
             settings = self._settings
+            if self._older_passes is not None:
+                self._older_passes.close()
+                self._older_passes = None
+                self._garbage.look_through_everything()
             try:
                 host = JobHost(
                     bytes(blob),
@@ -179,6 +197,7 @@ class Slot:
                 self._passes = Passes(host, SinkHost(bytes(blob), self._surroundings))
             except ModuleNotFoundError as problem:
                 raise ProgramError(missing_module(problem)) from None
+            self._files.note()
 
     def _answer_look_ups(self) -> None:
         """Announce queryable states, and start the server for them. Called when a function declares one."""
@@ -225,30 +244,27 @@ class Slot:
     def _close_functions(self) -> None:
         if self._server is not None:
             self._server.stop()
-        if self._passes is not None:
-            self._passes.close()
+        for passes in (self._older_passes, self._passes):
+            if passes is not None:
+                passes.close()
 
     # --- the door --------------------------------------------------------------------------------
 
-    def watch(self, executor_fd: int) -> None:
+    def watch(self) -> None:
         """Let relays in and send signs of life, until the slot is no longer needed. Ends the process at once
-        when the executor dies; `executor_fd` is a file descriptor of that process."""
+        when the executor dies, unless the slot may be adopted."""
         try:
-            self._watch(executor_fd)
+            self._watch()
         except BaseException:  # a slot that nobody can reach or end must not stay
             traceback.print_exc()
             os._exit(1)
 
-    def _watch(self, executor_fd: int) -> None:
+    def _watch(self) -> None:
         unneeded_since_s: float | None = None
-        poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
-        poll.register(executor_fd, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll(_ALIVE_EVERY_S * 1000)}
-            if executor_fd in ready:
-                _remove_files(self._settings, self._partition, self.socket_inode)
-                os._exit(0)  # there is nobody to tell and nothing to save
+            ready = self._await_something()
+            if self._executor_fd in ready:
+                self._lose_executor()
             if self._listener.fileno() in ready:
                 with contextlib.suppress(OSError, ConnectionLost):
                     self._let_in(self._listener.accept()[0])
@@ -258,6 +274,8 @@ class Slot:
                 if unneeded and self._life.state is not SlotState.WORKING:
                     self._end()
                     return
+                if unneeded and self._executor_fd is None:
+                    self._exit(0)  # nobody waits for what it is doing
             now_s = time.monotonic()
             unneeded_since_s = (unneeded_since_s or now_s) if unneeded else None
             if unneeded_since_s is not None and now_s - unneeded_since_s > _GRACE_S:
@@ -265,32 +283,59 @@ class Slot:
                     f"slot {self._partition}: killed, because a function was still running after its job",
                     flush=True,
                 )
-                _remove_files(self._settings, self._partition, self.socket_inode)
-                os._exit(1)
+                self._exit(1)
             if owner is not None:
                 owner.send_alive()
+
+    def _await_something(self) -> set[int]:
+        """Return the descriptors at which something has happened: the listener's, the executor's."""
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        if self._executor_fd is not None:
+            poll.register(self._executor_fd, select.POLLIN)
+        return {fd for fd, _ in poll.poll(_ALIVE_EVERY_S * 1000)}
+
+    def _lose_executor(self) -> None:
+        assert self._executor_fd is not None
+        if not self._is_worth_keeping() or self._files.changed() is not None:
+            self._exit(0)  # there is nobody to tell and nothing to save
+        os.close(self._executor_fd)
+        self._executor_fd = None
+
+    def _exit(self, code: int) -> None:
+        """End the process, whatever it is doing."""
+        remove_files(self._settings, self._partition, self.socket_inode)
+        os._exit(code)
 
     def _let_in(self, sock: socket.socket) -> None:
         if not same_user(sock):
             sock.close()
             return
         connection = Connection(sock)
-        sock.settimeout(5)
+        sock.settimeout(_INTRODUCTION_S)
         kind, hello = connection.receive()
-        sock.settimeout(None)
         if kind is not MessageKind.HELLO:
             connection.close()
             return
+        if self._is_lost_to(hello):
+            self._be_adopted(connection)
+        sock.settimeout(None)
         settings, attempt = self._settings, hello["attempt"]
         with self._lock:
-            if hello["run"] != settings.run_id:
-                newer = hello["generation"] > settings.generation
-                if newer:
-                    connection.send(MessageKind.OUTDATED)
-                    self._end()
-                else:
-                    text = f"run {settings.generation} of the job has taken over"
-                    connection.send(MessageKind.REFUSED, text)
+            if self._is_lost_to(hello):
+                if self._life.state is SlotState.WORKING and self._executor_fd is None:
+                    self._exit(0)  # it would keep the new run waiting for what nobody needs
+                connection.send(MessageKind.OUTDATED)
+                self._end()
+                connection.close()
+            elif hello["run"] != settings.run_id:
+                text = f"run {settings.generation} of the job has taken over"
+                connection.send(MessageKind.REFUSED, text)
+                connection.close()
+            elif self._life.state is SlotState.ORPHANED:
+                connection.send(
+                    MessageKind.REFUSED, f"run {settings.generation} of the job is over"
+                )
                 connection.close()
             elif attempt < self._newest_attempt:
                 text = f"task attempt {self._newest_attempt} has taken over from {attempt}"
@@ -306,6 +351,63 @@ class Slot:
                 self._used_at_s = time.monotonic()
                 self._lock.notify()
 
+    def _is_lost_to(self, hello: dict[str, Any]) -> bool:
+        """Return whether a relay belongs to a newer run, or to another executor of this run, which Spark has
+        started in place of the one that is gone."""
+        settings = self._settings
+        is_newer = bool(hello["generation"] > settings.generation)
+        return is_newer or (hello["run"] == settings.run_id and self._executor_fd is None)
+
+    def _be_adopted(self, connection: Connection) -> None:
+        """Join the run and the executor to which a relay belongs, if this slot is worth it and the relay's
+        offer fits."""
+        if not self._is_worth_keeping() or self._is_working() or self._files.changed() is not None:
+            return
+        offer = receive_offer(connection)
+        try:
+            # A module that the program ships is in another folder for every run, and may be another one.
+            gone = set(sys.path) - set(offer.module_path)
+            fits = self._settings.is_same_but_for_the_run(offer.settings)
+            if fits and not self._files.any_below(gone):
+                self._join(offer)
+        finally:
+            os.close(offer.output_fd)
+
+    def _is_working(self) -> bool:
+        with self._lock:
+            return self._life.state is SlotState.WORKING
+
+    def _join(self, offer: Offer) -> None:
+        executor_fd = os.pidfd_open(offer.executor_pid)
+        with self._lock:
+            if self._life.state is SlotState.WORKING:
+                os.close(executor_fd)
+                return
+            self._drop_owner()
+            if self._life.state is SlotState.ORPHANED:
+                self._life.go(SlotState.READY)
+            if self._executor_fd is not None:
+                os.close(self._executor_fd)
+            self._executor_fd = executor_fd
+            self._alone_since_s = None
+            if offer.settings.run_id != self._settings.run_id:
+                self._settings = offer.settings
+                self._newest_attempt = BEFORE_ALL_TASKS
+                self._older_passes, self._passes = self._passes, None
+        os.dup2(offer.output_fd, self._output_fd)
+        os.environ.clear()
+        os.environ.update(offer.environment)
+        sys.path[:] = offer.module_path
+
+    def _is_worth_keeping(self) -> bool:
+        """Return whether there is anything that a newer run could use, and nothing wrong with it."""
+        return (
+            self._settings.keep_s > 0
+            and self._passes is not None
+            and not self._has_failed
+            and self._server is None  # which belongs to its run
+        )
+
     def _is_unneeded(self) -> bool:
         if self._owner is None:
             used_at_s = self._used_at_s
@@ -315,15 +417,27 @@ class Slot:
             if idle_s > self._settings.idle_timeout_s:
                 return True
         try:
-            return read_run(self._storage) != JobRun(self._settings.generation, is_going_on=True)
+            run = read_run(self._storage)
         except CorruptDataError:
             return True
         except OSError:
             return False  # a shared folder may be unreachable for a moment
+        own = JobRun(self._settings.generation, is_going_on=True)
+        if run == own and self._executor_fd is not None:
+            return False
+        if run is None or not run.is_going_on or not self._is_worth_keeping():
+            return True
+        if self._alone_since_s is None:
+            self._alone_since_s = time.monotonic()
+        if self._life.state is SlotState.READY:
+            self._drop_owner()
+            self._life.go(SlotState.ORPHANED)
+        return time.monotonic() - self._alone_since_s > self._settings.keep_s
 
     def _drop_owner(self) -> None:
         if self._owner is not None:
             self._owner.close()
+            self._owner = None
 
     def _end(self) -> None:
         self._ending = True
@@ -340,78 +454,20 @@ def missing_module(problem: ModuleNotFoundError) -> str:
     )
 
 
-def resident_mb() -> float:
-    """Return how much memory this process uses now, in MB."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / (1 << 20)
-
-
-class _Tee(io.TextIOBase):
-    """Sends what functions print to the executor's output and, for error reports, to the slot's log."""
-
-    def __init__(self, log_fd: int, executor_fd: int) -> None:
-        self._log_fd = log_fd
-        self._executor_fd = executor_fd
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        data = text.encode(errors="replace")
-        with contextlib.suppress(OSError):  # the executor's output may be gone, or the disk full
-            os.write(self._executor_fd, data)
-        with contextlib.suppress(OSError):
-            if os.lseek(self._log_fd, 0, os.SEEK_CUR) > _LOG_BYTES:
-                os.ftruncate(self._log_fd, 0)
-            os.write(self._log_fd, data)
-        return len(text)
-
-
-def _limit_memory(limit_mb: int) -> None:
-    """Have the kernel refuse more memory. This is the second line of defence, in between two checks."""
-    limit = (limit_mb + 512) << 20
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-
-def _remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> None:
-    """Remove the files of a slot, unless another slot has taken its place meanwhile."""
-    with (
-        contextlib.suppress(OSError),
-        open(settings.path(partition, "lock"), "w", encoding="ascii") as lock,
-    ):
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
-            for suffix in ("sock", "log", "lock"):
-                os.unlink(settings.path(partition, suffix))
-            shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
-            os.rmdir(settings.folder)  # succeeds for the last slot of the job only
-
-
-@contextlib.contextmanager
-def _listening(path: str) -> Iterator[socket.socket]:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)  # a slot that was killed has left it; we hold the partition's lock
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        before = os.umask(0o177)
-        listener.bind(path)
-        os.umask(before)
-        listener.listen(16)
-        yield listener
-
-
 def main() -> None:
     """Run a slot. The one argument is JSON with settings, partition, executor_pid, ready_fd, output_fd."""
     arguments = json.loads(sys.argv[1])
     settings, partition = SlotSettings(**arguments["settings"]), arguments["partition"]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which ends the job
     faulthandler.enable()
-    sys.stdout = sys.stderr = _Tee(2, arguments["output_fd"])
-    _limit_memory(settings.memory_limit_mb())
-    executor_fd = os.pidfd_open(arguments["executor_pid"])
-    with _listening(settings.path(partition, "sock")) as listener:
-        slot = Slot(settings, partition, listener)
+    sys.stdout = sys.stderr = Tee(2, arguments["output_fd"])
+    limit_memory(settings.memory_limit_mb())
+    with listening(settings.path(partition, "sock")) as listener:
+        slot = Slot(
+            settings, partition, listener, arguments["executor_pid"], arguments["output_fd"]
+        )
         os.write(arguments["ready_fd"], b"ready")
         os.close(arguments["ready_fd"])
-        threading.Thread(target=slot.watch, args=(executor_fd,), name="door", daemon=True).start()
+        threading.Thread(target=slot.watch, name="door", daemon=True).start()
         slot.run()
-        _remove_files(settings, partition, slot.socket_inode)
+        remove_files(settings, partition, slot.socket_inode)

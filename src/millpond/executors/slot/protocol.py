@@ -51,6 +51,10 @@ class MessageKind(IntEnum):
     DONE = 8  # slot: the result
     ERROR = 9  # slot: (name of a Millpond error, its arguments)
     ALIVE = 10  # slot: nothing; it is still working
+    ORPHAN = 11  # slot: nothing; its run is gone, and a newer one may adopt it
+    ADOPT = (
+        12  # relay: (settings, executor, environment, module path), then a descriptor -> WELCOME
+    )
 
 
 class ConnectionLost(Exception):

@@ -21,6 +21,7 @@ from typing import Any
 import millpond.errors
 from millpond.engine.passes import Sent
 from millpond.errors import SlotError
+from millpond.executors.slot.adoption import Offer, send_offer
 from millpond.executors.slot.protocol import (
     Connection,
     ConnectionLost,
@@ -170,13 +171,16 @@ class Relay:
         return Connection(sock)
 
     def _introduce(self, connection: Connection, attempt: int) -> bool:
-        """Return whether the slot lets this relay in. False means that it ends: it belongs to an older run,
-        or it hung. Raises SlotError if it refuses the task."""
+        """Return whether the slot lets this relay in. False means that it ends: it belongs to an older run
+        and cannot be adopted, or it hung. Raises SlotError if it refuses the task."""
         settings = self._settings
         hello = {"run": settings.run_id, "generation": settings.generation, "attempt": attempt}
         try:
             connection.send(MessageKind.HELLO, hello)
             kind, content = connection.receive()
+            if kind is MessageKind.ORPHAN:
+                send_offer(connection, self._offer())
+                kind, content = connection.receive()
         except ConnectionLost:
             connection.close()
             return False
@@ -194,6 +198,10 @@ class Relay:
         self._pid = content["pid"]
         self._has_plan = content["has_plan"]
         return True
+
+    def _offer(self) -> Offer:
+        path = [os.path.abspath(part) for part in sys.path if part]
+        return Offer(self._settings, executor_pid(), dict(os.environ), path, 2)
 
     def _start(self) -> None:
         settings, partition = self._settings, self._partition

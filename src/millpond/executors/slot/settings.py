@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _SHARE_OF_MEMORY = 0.7
 _CONTAINER_LIMIT = "/sys/fs/cgroup/memory.max"
@@ -29,6 +29,12 @@ class SlotSettings:
     local_dir: str | None = None
     queryable_host: str = "127.0.0.1"  # "": the machine's own name
     queryable_ports: str = "0"
+    keep_s: float = 0.0
+    """How long a slot waits for a newer run of the job when its own is gone."""
+
+    def is_same_but_for_the_run(self, other: SlotSettings) -> bool:
+        """Return whether slots with these settings can serve a run with the other ones."""
+        return replace(self, run_id=other.run_id, generation=other.generation) == other
 
     def memory_limit_mb(self) -> int:
         """Return how much memory a slot may use: the setting, or its share of the machine's memory."""

@@ -77,6 +77,8 @@ class SparkExecutors(ExecutorFactory):
         self._output = OutputDelivery(plan, collect)
         self.record = JobRecord(plan)
         self._executor_list = ExecutorList(session)
+        self._prepared: bool | Exception | None = None
+        """What has become of `prepare` since the last attempt."""
 
     @property
     def plan(self) -> JobPlan:
@@ -86,7 +88,7 @@ class SparkExecutors(ExecutorFactory):
         if self._folder is None:
             self._folder = JobFolder.open(self._checkpoint_dir, self._plan.name)
         if number > 0:
-            self._renew_session()
+            self._use_prepared_session()
         identity = self._folder.check_identity(identity_of(self._plan))
         stored = stored_types(self._folder)
         if stored is None:
@@ -106,12 +108,29 @@ class SparkExecutors(ExecutorFactory):
             options.STATE_LOCAL_DIR.read(self._configuration),
             self._look_up_host(),
             options.QUERYABLE_PORTS.read(self._configuration),
+            options.SLOT_KEEP_S.read(self._configuration),
         )
         job = JobRef(pack_plan(self._plan), number, self._slots)
         self._executor_list.current()  # so that executors are known, even if Spark goes away
         return SparkExecutor(
             self._plan, self._folder, self._session, self._output, job, self.record
         )
+
+    def prepare(self) -> None:
+        """Start Spark again if its driver process has died."""
+        try:
+            self._renew_session()
+            self._prepared = True
+        except Exception as problem:
+            self._prepared = problem
+
+    def _use_prepared_session(self) -> None:
+        """Make sure that there is a session. Raises what `prepare` could not."""
+        prepared, self._prepared = self._prepared, None
+        if isinstance(prepared, Exception):
+            raise prepared
+        if prepared is None:
+            self._renew_session()
 
     def _renew_session(self) -> None:
         """Get another session if Spark's driver process has died with the attempt before."""

@@ -1,0 +1,39 @@
+"""The files of a slot in the private folder of its job: socket, log, lock, and state on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+
+from millpond.executors.slot.settings import SlotSettings
+
+
+def remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> None:
+    """Remove the files of a slot, unless another slot has taken its place meanwhile."""
+    with (
+        contextlib.suppress(OSError),
+        open(settings.path(partition, "lock"), "w", encoding="ascii") as lock,
+    ):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
+            for suffix in ("sock", "log", "lock"):
+                os.unlink(settings.path(partition, suffix))
+            shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
+            os.rmdir(settings.folder)  # succeeds for the last slot of the job only
+
+
+@contextlib.contextmanager
+def listening(path: str) -> Iterator[socket.socket]:
+    """Listen at a path that only this user can connect to. The caller holds the partition's lock."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # a slot that was killed has left it; we hold the partition's lock
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        before = os.umask(0o177)
+        listener.bind(path)
+        os.umask(before)
+        listener.listen(16)
+        yield listener
