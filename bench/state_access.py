@@ -10,14 +10,14 @@ from typing import Any
 from millpond.common import Types
 from millpond.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from millpond.state.handles import CurrentKey, HashMapStateHandle, ValueStateHandle
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 
 CALLS = 200_000
 
 
 def measure(repeat: int) -> dict[str, dict[str, float]]:
     """Return the nanoseconds of each kind of access: median, smallest and largest."""
-    current, state, plain = CurrentKey(), KeyGroupState(0), {"key": 5}
+    current, state, plain = CurrentKey(), ShardState(0), {"key": 5}
     current.key = "key"
     value = ValueStateHandle(ValueStateDescriptor("value", Types.LONG()), current)
     entries = HashMapStateHandle(MapStateDescriptor("map", Types.STRING(), Types.LONG()), current)

@@ -114,6 +114,7 @@ def millpond(module: str = "capping.millpond_job", **changes: Any) -> Command:
             "millpond.master": "local[2]",
             "parallelism.default": 2,
             "millpond.checkpoint.retain-on-finish": True,
+            "millpond.order-across-keys": False,
             **changes,
         }
         settings = {"runs": runs, "folder": str(folder), "configuration": configuration}
@@ -124,11 +125,13 @@ def millpond(module: str = "capping.millpond_job", **changes: Any) -> Command:
 
 _CAPPING = PEERS / "CappingJob.java"
 SYSTEMS = [
-    System("millpond", "Millpond, slots on", millpond()),
+    System("millpond", "Millpond", millpond()),
     System("flink-hashmap", "Flink 2.3 in Java, hashmap", flink_java(_CAPPING, "hashmap")),
     System("millpond-columns", "Millpond, on columns", millpond("capping.columns_job")),
     System("flink-hashmap-10s", "Flink 2.3 in Java, hashmap, checkpoints every 10 s",
            flink_java(_CAPPING, "hashmap", "10s")),
+    System("millpond-order", "Millpond, order across keys",
+           millpond(**{"millpond.order-across-keys": True})),
     System("millpond-rocksdb", "Millpond, RocksDB", millpond(**{"state.backend.type": "rocksdb"})),
     System("flink-rocksdb", "Flink 2.3 in Java, RocksDB", flink_java(_CAPPING, "rocksdb")),
     System("bytewax", "Bytewax 0.21, recovery on, no timers",

@@ -297,6 +297,13 @@ TRIGGER_INTERVAL_MS = Option(
     "millpond.batch.interval-ms", 0, "shortest time between the starts of two batches, in ms"
 )
 FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "most records in one frame")
+ORDER_ACROSS_KEYS = Option(
+    "millpond.order-across-keys",
+    True,
+    "whether keyed functions get records in the order in which they came, whatever their keys, as in Flink; "
+    "false keeps their order for each key only, which is faster if there is much state and much to catch up "
+    "with",
+)
 SLOT_MEMORY_MB = Option(
     "millpond.slot.memory-mb",
     0,

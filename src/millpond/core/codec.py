@@ -22,7 +22,7 @@ import datetime
 import decimal
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from itertools import chain
 from typing import Any
@@ -149,6 +149,13 @@ def is_immutable(value: Any) -> bool:
                 return False
         return True
     return False
+
+
+def are_immutable(values: Iterable[Any]) -> bool:
+    """Return True if `is_immutable` is true of all values."""
+    known = list(values)
+    types = set(map(type, known))
+    return types <= ATOMS or (types <= ATOMS | {tuple} and all(map(is_immutable, known)))
 
 
 def freeze(value: object) -> Any:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 Numbers = NDArray[numpy.int64]
 _SEPARATOR = "\x1f"
+_PACKED_FROM = 12  # values
 _FEW = 4  # distinct strings are stored once if each occurs this often on average
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 _WIDTHS = ((1 << 8, "<u1"), (1 << 16, "<u2"), (1 << 32, "<u4"), (1 << 64, "<u8"))
@@ -251,8 +252,9 @@ def decode_column(encoded: tuple[Any, ...]) -> Column:
 
 
 def encode_list(values: list[Any]) -> tuple[Any, ...]:
-    """Return a list in the encoded form of the narrowest column. The list may be empty."""
-    return column_of(values).encode() if values else ("O", [])
+    """Return a list in the encoded form of the narrowest column; as it is if it is so short that packing it
+    takes longer than it saves."""
+    return column_of(values).encode() if len(values) >= _PACKED_FROM else ("O", values)
 
 
 def decode_list(encoded: tuple[Any, ...]) -> list[Any]:

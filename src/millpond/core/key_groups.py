@@ -95,7 +95,9 @@ def _hash_of_rare_type(key: object) -> int:
     if isinstance(key, frozenset):
         return sum(stable_hash(item) for item in key) & _MASK
     if is_dataclass(key):
-        return stable_hash(tuple(getattr(key, field.name) for field in fields(key)))
+        # Fields that do not take part in comparisons may differ between equal keys.
+        compared = (field.name for field in fields(key) if field.compare)
+        return stable_hash(tuple(getattr(key, name) for name in compared))
     raise ProgramError(
         f"A key of type {kind.__name__} cannot be used: key_by must return a string, a number, "
         "bytes, a date, an enum, a frozen dataclass, or a tuple of these."

@@ -214,7 +214,9 @@ class MemoryStorage(Storage):
         return _MemoryLog(name, content)
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        data = self.read_all(name)[offset : offset + length]
+        if name not in self._contents:
+            raise _missing(name)
+        data = bytes(memoryview(self._contents[name])[offset : offset + length])
         if len(data) < length:
             raise CorruptDataError(f"{name}: it is shorter than what was written.")
         return data

@@ -1,7 +1,7 @@
 """Where the state of a job lives while the job runs (E34).
 
-A backend serves one slot: it holds the state of the slot's key groups. It is a cache. The truth is the change
-log of each key group, which the slot writes with every batch and which is the same for all backends; a new
+A backend serves one slot: it holds the state of the slot's shards. It is a cache. The truth is the change
+log of each shard, which the slot writes with every batch and which is the same for all backends; a new
 slot fills its backend from there. `state.backend.type` selects the backend:
 
     hashmap           Python objects in the slot's memory: the fastest
@@ -40,22 +40,22 @@ class StateBackend(ABC):
     """True if tables hold Python objects in dictionaries (`state/hash/tables.py`)."""
     reads_from_any_thread = False
     """True if look-ups of queryable state may read while another thread works. Otherwise they wait until that
-    thread has finished a key group, so that there is never more than one thread in the backend."""
+    thread has finished a shard, so that there is never more than one thread in the backend."""
 
     def open(self, context: BackendContext) -> None:
         """Prepare the backend. Called once, before anything else."""
 
     @abstractmethod
-    def key_group(self, operator: int, number: int) -> KeyGroupStorage:
-        """Return empty storage for a key group of an operator. What was there under this name is
+    def shard(self, operator: int, number: int) -> ShardStorage:
+        """Return empty storage for a shard of an operator. What was there under this name is
         forgotten."""
 
     def close(self) -> None:
         """Release everything. Called when the slot ends."""
 
 
-class KeyGroupStorage(ABC):
-    """Holds the tables and timers of a key group."""
+class ShardStorage(ABC):
+    """Holds the tables and timers of a shard."""
 
     @abstractmethod
     def table(self, name: str, kind: Any) -> Any:

@@ -58,6 +58,7 @@ def plan_job(
 def _settings(configuration: Configuration, parallelism: int) -> JobSettings:
     return JobSettings(
         lanes=parallelism,
+        keeps_order_across_keys=options.ORDER_ACROSS_KEYS.read(configuration),
         frame_records=options.FRAME_RECORDS.read(configuration),
         max_batch_records=options.MAX_BATCH_RECORDS.read(configuration),
         target_batch_ms=options.TARGET_BATCH_MS.read(configuration),

@@ -62,6 +62,7 @@ class OperatorChain:
         for operator in self.operators.values():
             self._wire(operator)
         self.root = self.operators[task.root]
+        self.root.is_keyed_root = task.keyed
         self.listeners = CheckpointListeners(self)
         self.operator_state = OperatorState(self)
 

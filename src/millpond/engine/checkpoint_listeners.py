@@ -30,7 +30,7 @@ class CheckpointListeners:
         self._parts: set[int] = set()  # the parts of the current batch that have begun
 
     def batch_begins(self, epoch: int, part: int) -> None:
-        """Note that a batch is about to run on a key group, subtask or split, and tell the functions what
+        """Note that a batch is about to run on a shard or split, and tell the functions what
         follows from that. An epoch that begins means that the one before it is complete; a part that begins
         again means that the epoch was aborted."""
         if not self._listeners:

@@ -22,11 +22,12 @@ from millpond.engine.metric_group import TaskMetricGroup, TaskMetrics
 from millpond.errors import ProgramError
 from millpond.metrics.metricbase import MetricGroup
 from millpond.plan.physical import OperatorPlan
+from millpond.state.grouping import is_reserved
 from millpond.state.handle_kinds import make_handle
 from millpond.state.handles import CurrentKey
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds.kind import BackendFamily, BoundHandle
 from millpond.state.kinds.registry import spec_of
+from millpond.state.shard_state import ShardState
 from millpond.state.timers import Timers
 
 
@@ -47,11 +48,11 @@ NO_KEY = _NoKey()
 
 
 class TaskClock:
-    """The clocks of a task, and its current key and key group. They are set by whoever drives the task; a
+    """The clocks of a task, and its current key and shard. They are set by whoever drives the task; a
     wall clock is never read here.
 
-    Whatever depends on the key group (state handles, timer services) is in `bound`, and `bind` turns all of
-    it to the next key group."""
+    Whatever depends on the shard (state handles, timer services) is in `bound`, and `bind` turns all of
+    it to the next shard."""
 
     def __init__(self) -> None:
         self.watermark = MIN_TIMESTAMP
@@ -60,7 +61,7 @@ class TaskClock:
         self.timestamp: int | None = None  # of the current record, or the time of the current timer
         self.in_processing_timer = False
         self.current = CurrentKey()
-        self.state: KeyGroupState | None = None
+        self.state: ShardState | None = None
         self.keeps_order = True  # the backend returns entries in the order in which they were put
         self.backend_family = BackendFamily.HASH
         self.bound: list[BoundHandle] = []
@@ -72,8 +73,8 @@ class TaskClock:
         """The event time of the current record or event-time timer; None if it has none."""
         return None if self.in_processing_timer else self.timestamp
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the state of another key group, together with everything in `bound`."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the state of another shard, together with everything in `bound`."""
         self.state = state
         self.timestamp = None
         for follower in self.bound:
@@ -92,8 +93,8 @@ class TaskTimerService(TimerService):
         if keyed:
             clock.bound.append(self)
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the timers of another key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the timers of another shard."""
         self._event_timers = state.event_timers
         self._processing_timers = state.processing_timers
 
@@ -207,6 +208,11 @@ class TaskRuntimeContext(RuntimeContext):
             raise ProgramError(
                 f"Operator '{self._operator.name}' asks for state '{descriptor.name}', but keyed "
                 "state needs a keyed stream: call key_by(...) before it."
+            )
+        if is_reserved(descriptor.name):
+            raise ProgramError(
+                f"Operator '{self._operator.name}' asks for state '{descriptor.name}', but names that begin "
+                "like this are Millpond's own. Choose another one."
             )
         by_columns = self._operator.kind is OperatorKind.KEYED_COLUMNS
         if by_columns != spec_of(descriptor.kind).for_column_functions:

@@ -1,11 +1,12 @@
 """Runs source tasks and tasks inside one process. (`sink_pass.py` runs sinks.)
 
-A host keeps what can be kept between batches (opened functions, states of key groups), and takes everything
+A host keeps what can be kept between batches (opened functions, states of shards), and takes everything
 else from the batch. A slot or the direct executor calls it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,6 @@ from millpond.core.bundle import Bundle
 from millpond.core.labels import ALL_OF_PARTITION, make_label, partition_label, split_label
 from millpond.core.storage import Storage
 from millpond.datastream.state import StateKind
-from millpond.datastream.state_backend import KeyGroupStorage
 from millpond.datastream.stream_graph import ExchangeKind, OperatorKind
 from millpond.engine.chain import OperatorChain
 from millpond.engine.exchange.batch import LanePlan
@@ -31,23 +31,24 @@ from millpond.engine.exchange.field_keys import keys_in
 from millpond.engine.exchange.frames import Frame, Producer, Row, decode_frame, merge
 from millpond.engine.exchange.reports import LogSize, Report, UnionLists
 from millpond.engine.exchange.router import derives_keys
-from millpond.engine.kept_states import KeptStates
+from millpond.engine.kept_states import Basis, KeptStates, PassStates
 from millpond.engine.open_tasks import OpenTasks
 from millpond.engine.split_pass import run_split
 from millpond.engine.state_views import StateViews
 from millpond.engine.tasks import AnyTask
 from millpond.engine.time.task_valve import advance
 from millpond.engine.work_meter import Pass, Surroundings, WorkMeter
+from millpond.plan.identity import identity_of
 from millpond.plan.physical import JobPlan, TaskPlan
 from millpond.savepoint.parts import write_part
 from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.state_tables import Content
 from millpond.state import change_log as changelog
 from millpond.state.backends import OpenBackend
-from millpond.state.change_log import CachedState, LogHead, LogStore
+from millpond.state.grouping import Grouping
 from millpond.state.key_check import check_keys, key_schema
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.partition_log import EMPTY, LogPosition, PartitionLog, log_folder
+from millpond.state.shard_state import ShardState
 from millpond.state.timers import earliest
 from millpond.state.type_check import check_types, declared_types
 
@@ -62,18 +63,17 @@ class LevelResult:
     """The rows for later levels, for sinks and for the driver, but for the report."""
     report: Report
     log: PartitionLog
+    states: PassStates
     position: LogPosition = EMPTY
     """How far the log reaches now."""
-    is_as_left: bool = False
-    """Whether the log is as the newest pass in this process has left it."""
 
 
 @dataclass
 class _Batch:
-    """A batch as it concerns one key group (or subtask) of a task."""
+    """A batch as it concerns one shard of a task."""
 
     plan: TaskPlan
-    number: int
+    shard: int
     frames: list[Frame]
     control: Control
     end_clock: int
@@ -85,7 +85,8 @@ class JobHost:
     """Runs the lanes of source tasks, and the levels of tasks.
 
     `blob` is the pickled JobPlan. Logs are written to `storage`, in segments that have `writer` in their
-    names (`state/partition_log.py`)."""
+    names (`state/partition_log.py`). If there is an `older` host of the same job, whose driver has died, its
+    states and logs are taken over; it must not be used any more."""
 
     def __init__(
         self,
@@ -97,24 +98,41 @@ class JobHost:
         memory_limit_mb: int | None = None,
         surroundings: Surroundings | None = None,
         views: StateViews | None = None,
+        older: JobHost | None = None,
     ) -> None:
         self._storage = storage
         self._writer = writer
         self._logs: dict[tuple[int, int], PartitionLog] = {}
-        # (level, partition) -> how far its log reaches after the newest pass here
-        self._left: dict[tuple[int, int], LogPosition] = {}
         self._meter = WorkMeter(surroundings or Surroundings())
         self.plan: JobPlan = codec.loads(blob)
-        self._opened = OpenBackend(self.plan.settings.state_backend, state_folder, memory_limit_mb)
+        if older is not None and not self._can_succeed(older):
+            older._abandon()
+            older = None
+        if older is None:
+            backend = self.plan.settings.state_backend
+            self._opened = OpenBackend(backend, state_folder, memory_limit_mb)
+        else:
+            self._opened, self._logs = older._opened, older._logs
+            with contextlib.suppress(Exception):  # the run that they belong to is over
+                older._close_functions()
         self._backend = self._opened.backend
         self._views = views or StateViews()
         self._views.fit_to(self._backend)
         self._tasks = OpenTasks(self.plan, blob, attempt, self._backend, self._views)
         self._states = KeptStates(self._views)
+        if older is not None:
+            self._states.take_over(older._states)
         self._is_checked = False
         self._reported: set[int] = set()  # tasks that have reported which states they declare
         if any(op.kind is OperatorKind.KEYED_COLUMNS for op in self.plan.operators.values()):
             import pyarrow.compute  # noqa: F401 (slow to import; better now than in the first batch)
+
+    def _can_succeed(self, older: JobHost) -> bool:
+        """Return whether states and logs of an older host are where this host would look for them."""
+        return (
+            identity_of(self.plan).difference(identity_of(older.plan)) is None
+            and self.plan.settings.state_backend == older.plan.settings.state_backend
+        )
 
     # --- source tasks ----------------------------------------------------------------------------
 
@@ -196,14 +214,12 @@ class JobHost:
 
         What has changed in states is in the level's log when this returns, but does not count yet."""
         passed, frames, controls = _sorted_by_task(rows, level)
-        result = LevelResult(passed, Report(), self._log(level, partition))
         joined = {ordinal: join_controls(own) for ordinal, own in controls.items()}
-        left = self._left.pop((level, partition), None)
-        for control in joined.values():
-            assert control.log is not None
-            result.log.go_to(control.log)  # they all say the same
-            # If the newest pass here did not count, or others have run since, states are to be loaded.
-            result.is_as_left = left == control.log
+        position = next((c.log for c in joined.values()), None) or EMPTY  # they all say the same
+        log = self._log(level, partition)
+        log.go_to(position)
+        states = self._states.begin_pass((level, partition), position)
+        result = LevelResult(passed, Report(), log, states)
         for plan in self.plan.tasks_at(level):
             if plan.ordinal in joined:
                 blobs, control = frames.get(plan.ordinal, {}), joined[plan.ordinal]
@@ -211,7 +227,7 @@ class JobHost:
         result.position = result.log.write()
         if any(control.last_batch for control in joined.values()):
             self._tasks.close_level(level, partition)
-        self._left[level, partition] = result.position
+        states.end(result.position)
         return result
 
     def _log(self, level: int, partition: int) -> PartitionLog:
@@ -229,148 +245,158 @@ class JobHost:
         control: Control,
         result: LevelResult,
     ) -> None:
-        """Run a batch on those key groups (or subtasks) of a task in a partition that have anything to do."""
+        """Run a batch on those shards of a task in a partition that have anything to do."""
         assert control.start is not None
         end_clock = advance(plan, control.start, control.ends).clock
         works: dict[int, Pass] = {}
-        for number in self.plan.numbers_in(plan, partition):
-            subtask = plan.subtask_of(number)
+        for shard in self.plan.shards_in(plan, partition):
+            subtask = plan.subtask_of(shard)
             has_nothing_to_do = (
-                number not in blobs
-                and result.is_as_left
-                and self._may_rest(plan, number, control, end_clock)
+                shard not in blobs
+                and result.states.basis is Basis.THAT_PASS
+                and self._may_rest(plan, shard, control, end_clock, result.states)
             )
             if has_nothing_to_do:
-                timer_ms = self._timer_ms(plan, number)
+                kept = result.states.get((plan.id, shard))
+                timer_ms = None if kept is None else kept.processing_timers.next_time_ms()
                 result.report.wakeup_ms = earliest(result.report.wakeup_ms, timer_ms)
-                self._tasks.get(plan, subtask).chain.listeners.batch_begins(control.epoch, number)
+                self._tasks.get(plan, subtask).chain.listeners.batch_begins(control.epoch, shard)
                 continue
             work = works.get(subtask)
             if work is None:
                 work = works[subtask] = self._meter.begin(plan.id, subtask)
-            store = result.log.of(make_label(plan.ordinal, number))
-            frames = [decode_frame(blob) for blob in blobs.get(number, ())]
-            work.bytes_in += sum(map(len, blobs.get(number, ())))
-            batch = _Batch(plan, number, frames, control, end_clock, work, result)
-            self._run_label(batch, store)
+            frames = [decode_frame(blob) for blob in blobs.get(shard, ())]
+            work.bytes_in += sum(map(len, blobs.get(shard, ())))
+            self._run_shard(_Batch(plan, shard, frames, control, end_clock, work, result))
         for subtask, work in works.items():
             task = self._tasks.get(plan, subtask)
             result.report.add_metrics(task.chain.metrics.take())
             work.end(result.report)
 
-    def _timer_ms(self, plan: TaskPlan, number: int) -> int | None:
-        """Return the time of the earliest processing-time timer of a state that is kept."""
-        kept = self._states.get(plan.id, number)
-        return None if kept is None else kept.state.processing_timers.next_time_ms()
-
-    def _may_rest(self, plan: TaskPlan, number: int, control: Control, end_clock: int) -> bool:
-        """Return whether nothing can happen to a key group that gets no records."""
+    def _may_rest(
+        self, plan: TaskPlan, shard: int, control: Control, end_clock: int, states: PassStates
+    ) -> bool:
+        """Return whether nothing can happen to a shard that gets no records."""
         assert control.start is not None
-        kept = self._states.get(plan.id, number)
-        is_open = self._tasks.find(plan, plan.subtask_of(number)) is not None
+        kept = states.get((plan.id, shard))
+        is_open = self._tasks.find(plan, plan.subtask_of(shard)) is not None
         if kept is None or not is_open or not plan.keyed or self._views.is_read(plan.id):
             return False
-        timer_ms = self._timer_ms(plan, number)
+        timer_ms = kept.processing_timers.next_time_ms()
         return (
             end_clock == control.start.clock
             and control.savepoint is None
             and (timer_ms is None or timer_ms > control.processing_time_ms)
         )
 
-    def _run_label(self, batch: _Batch, store: LogStore) -> None:
-        """Run a batch on a key group (or subtask), and put what has changed into its change log."""
-        plan, control = batch.plan, batch.control
-        task = self._tasks.get(plan, plan.subtask_of(batch.number))
+    def _run_shard(self, batch: _Batch) -> None:
+        """Run a batch on a shard, and put what has changed into its change logs."""
+        task = self._tasks.get(batch.plan, batch.plan.subtask_of(batch.shard))
         if task.chain.has_state:
             with self._views.exclusively():
-                self._run_on_state(batch, task, store)
+                self._run_on_state(batch, task)
         else:
-            task.chain.listeners.batch_begins(control.epoch, batch.number)
+            task.chain.listeners.batch_begins(batch.control.epoch, batch.shard)
             with self._tasks.reset_on_failure(task):
-                self._run_task(batch, task, KeyGroupState(batch.number))
+                self._run_task(batch, task, ShardState(batch.shard))
 
-    def _run_on_state(self, batch: _Batch, task: AnyTask, store: LogStore) -> None:
-        """Load the state of a key group (or subtask), run the batch on it, and log what has changed."""
-        plan, number, control = batch.plan, batch.number, batch.control
-        where = f"{_where(task.chain)}, key group {number}"
-        self._views.begin(plan.id, number, control.epoch)
-        cached = self._states.take(plan.id, number)
-        state, head = changelog.load(
-            store, cached, where, lambda: KeyGroupState(number, self._storage_of(plan, number))
-        )
-        state.where = where
-        as_it_was = cached is not None and cached.head.token == head.token
+    def _run_on_state(self, batch: _Batch, task: AnyTask) -> None:
+        """Load the state of a shard, run the batch on it, and log what has changed."""
+        plan, shard, control = batch.plan, batch.shard, batch.control
+        self._views.begin(plan.id, shard, control.epoch)
+        state, as_it_was = batch.result.states.take((plan.id, shard))
+        if state is None:
+            state = self._loaded_state(batch, _where(task.chain))
         if task.chain.operator_state.is_outdated(control.epoch, as_it_was):
             task = self._tasks.renew(plan, task)
-        task.chain.listeners.batch_begins(control.epoch, number)
-        if head.version == 0 and control.epoch == 0:
-            self._restore(state, plan, number)
-        if cached is None:
-            check_keys(state, plan)
+        task.chain.listeners.batch_begins(control.epoch, shard)
         with self._tasks.reset_on_failure(task):
             self._run_task(batch, task, state)
         if plan.id not in self._reported:
             self._reported.add(plan.id)
             types = {task.chain.root.plan.uid: declared_types(task.chain.declared_states())}
             batch.result.report.types |= types
-        written = self._write_state(batch, state, head, store)
-        self._views.finished(plan.id, number, control.epoch, task.chain.clock.watermark)
-        self._states.keep(plan.id, number, written)
+        self._write_state(batch, state)
+        self._views.finished(plan.id, shard, control.epoch, task.chain.clock.watermark)
+        batch.result.states.keep((plan.id, shard), state)
 
-    def _write_state(
-        self, batch: _Batch, state: KeyGroupState, head: LogHead, store: LogStore
-    ) -> CachedState:
-        """Append what has changed to the change log and, if there is a savepoint, write its part of it."""
-        plan, number, control, report = batch.plan, batch.number, batch.control, batch.result.report
+    def _loaded_state(self, batch: _Batch, where: str) -> ShardState:
+        """Return the state of a shard as its logs, or the savepoint that the job starts from, say it was."""
+        plan, shard, stores = batch.plan, batch.shard, self._stores(batch)
+        grouping = None
+        if plan.keyed and not plan.by_key_group:
+            grouping = Grouping(plan.key_groups_of(shard), plan.max_parallelism)
+        state = ShardState(shard, self._backend.shard(plan.id, shard), grouping)
+        state.where = f"{where}, {'key group' if plan.by_key_group else 'subtask'} {shard}"
+
+        def check(content: Content, number: int) -> None:
+            if plan.keyed and number < ALL_OF_PARTITION:
+                check_keys(state.where, content, number, plan.max_parallelism)
+
+        if not changelog.is_new(stores, state):
+            changelog.load(stores, state, check)
+        elif batch.control.epoch == 0:
+            self._restore(state, plan, check)
+        return state
+
+    @staticmethod
+    def _stores(batch: _Batch) -> changelog.Stores:
+        log, ordinal = batch.result.log, batch.plan.ordinal
+        return lambda number: log.of(make_label(ordinal, number))
+
+    def _write_state(self, batch: _Batch, state: ShardState) -> None:
+        """Append what has changed to the change logs and, if there is a savepoint, write its part of it."""
+        plan, control, report = batch.plan, batch.control, batch.result.report
         if control.savepoint is not None:
             state.clean_all()  # before the log is written, so that memory and log stay the same
-        written = changelog.append(store, state, head, self._backend.keeps_log)
-        if written.head is not head:
-            head = written.head
-            report.log_sizes.append(LogSize(plan.id, number, head.written_bytes, head.bytes))
+        for log in changelog.append(self._stores(batch), state, self._backend.keeps_log):
+            report.log_sizes.append(LogSize(plan.id, *log))
         if control.savepoint is not None:
             fault_points.reach("slot before part")
             key = key_schema(self.plan, plan)
-            part = write_part(control.savepoint, plan.root, number, state, key)
+            part = write_part(control.savepoint, plan.root, batch.shard, state, key)
             if part is not None:
                 report.parts.append(part)
-        return written
-
-    def _storage_of(self, plan: TaskPlan, number: int) -> KeyGroupStorage:
-        return self._backend.key_group(plan.id, number)
 
     @cached_property
     def _savepoint(self) -> SavepointReader | None:
         savepoint = self.plan.start.savepoint
         return None if savepoint is None else SavepointReader(savepoint)
 
-    def _restore(self, state: KeyGroupState, plan: TaskPlan, number: int) -> None:
-        """Take over what a savepoint has for a key group (or subtask), in the first batch of a job. After
-        that batch, the logs have everything, and the savepoint may be gone."""
+    def _restore(self, state: ShardState, plan: TaskPlan, check: changelog.Check) -> None:
+        """Take over what a savepoint has for a shard, in the first batch of a job. After that batch, the logs
+        have everything, and the savepoint may be gone."""
         if self._savepoint is None:
             return
         uid = self.plan.operators[plan.root].uid
-        contents: Iterable[Content]
+        numbers: Iterable[int] = [state.number]
         if plan.keyed:
-            contents = self._savepoint.contents(uid, number)
-        else:
-            content = self._savepoint.subtask_content(uid, number, plan.parallelism)
-            contents = () if content is None else [content]
-        for content in contents:
-            state.apply(content)
-            state.is_restored = True
+            numbers = plan.key_groups_of(state.number)
+        for number in numbers:
+            for content in self._saved(uid, plan, number):
+                check(content, number)
+                state.apply(content, None if state.grouping is None else number)
+                state.is_restored = True
 
-    def _run_task(self, batch: _Batch, task: AnyTask, state: KeyGroupState) -> None:
-        """Run a batch on a task that is bound to one key group (or subtask)."""
-        control, number, report = batch.control, batch.number, batch.result.report
+    def _saved(self, uid: str, plan: TaskPlan, number: int) -> Iterable[Content]:
+        """Return what the savepoint has for a key group, or a subtask of a task without keys."""
+        assert self._savepoint is not None
+        if plan.keyed:
+            return self._savepoint.contents(uid, number)
+        content = self._savepoint.subtask_content(uid, number, plan.parallelism)
+        return () if content is None else [content]
+
+    def _run_task(self, batch: _Batch, task: AnyTask, state: ShardState) -> None:
+        """Run a batch on a task that is bound to one shard."""
+        control, shard, report = batch.control, batch.shard, batch.result.report
         assert control.start is not None
         chain, plan = task.chain, task.chain.task
         router, rows = chain.router, batch.result.rows
         start_clock, end_clock = control.start.clock, batch.end_clock
         now_ms = control.processing_time_ms
-        router.begin(Producer(-1, number), chain.subtask)
+        router.begin(Producer(-1, shard), chain.subtask)
         task.bind(state, start_clock, now_ms)
-        self._views.loaded(plan.id, number, state, control.epoch, start_clock)
+        self._views.loaded(plan.id, shard, state, control.epoch, start_clock)
         chain.clock.epoch = control.epoch
         chain.operator_state.begin(control.epoch, control.start.unions)
         self._resume_watermarks(chain, state, now_ms)
@@ -379,7 +405,8 @@ class JobHost:
         if bundle is not None:
             batch.work.records_in += len(bundle)
             if plan.keyed and bundle.keys is not None:
-                batch.work.take_keys(number, bundle.keys, self._keyed_count(batch.frames))
+                keyed_count = self._keyed_count(batch.frames)
+                batch.work.take_keys(shard, state.grouping, bundle.keys, keyed_count)
             task.run(bundle, end_clock)
         task.advance_watermark(end_clock)
         task.advance_processing_time(now_ms, after_records=True)
@@ -394,7 +421,7 @@ class JobHost:
             report.wakeup_ms = earliest(report.wakeup_ms, timer_ms)
         unions = chain.operator_state.changed_unions()
         if unions is not None:
-            report.unions.append(UnionLists(plan.id, number, unions))
+            report.unions.append(UnionLists(plan.id, shard, unions))
 
     def _merged_input(self, chain: OperatorChain, frames: list[Frame]) -> Bundle | None:
         """Return all records in the order of their places, with their keys; None if there are no records."""
@@ -419,14 +446,14 @@ class JobHost:
             if exchanges[frame.target].kind is ExchangeKind.KEY
         )
 
-    def _resume_watermarks(self, chain: OperatorChain, state: KeyGroupState, now_ms: int) -> None:
+    def _resume_watermarks(self, chain: OperatorChain, state: ShardState, now_ms: int) -> None:
         assigner = chain.assigners.get(chain.task.root)
         if assigner is not None:
             saved = state.table(_WATERMARK_STATE, StateKind.VALUE).data.get(0)
             assigner.resume(codec.thaw(saved), now_ms)
 
     def _suspend_watermarks(
-        self, batch: _Batch, chain: OperatorChain, state: KeyGroupState, ended: bool
+        self, batch: _Batch, chain: OperatorChain, state: ShardState, ended: bool
     ) -> Iterator[Row]:
         """Save the watermark generator if the root is a watermark assigner. Yield controls that tell the
         tasks whose clocks depend on it how far it has come."""
@@ -438,7 +465,7 @@ class JobHost:
         root.go_on_when_idle(now_ms)
         watermark = MIN_TIMESTAMP if self.plan.batch_mode else root.watermark
         watermark = MAX_TIMESTAMP if ended else watermark
-        end = SplitEnd(root.plan.id, batch.number, watermark, root.is_active(now_ms))
+        end = SplitEnd(root.plan.id, batch.shard, watermark, root.is_active(now_ms))
         report.ends.append(end)
         if not ended:
             report.wakeup_ms = earliest(report.wakeup_ms, root.idle_at_ms(now_ms))
@@ -450,10 +477,19 @@ class JobHost:
 
     # --- life cycle ------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Close all functions and the state backend."""
+    def _abandon(self) -> None:
+        """Release everything, whatever functions say to it: the run that they belong to is over."""
+        with contextlib.suppress(Exception):
+            self._close_functions()
+        self._opened.close()
+
+    def _close_functions(self) -> None:
         for level in range(self.plan.levels + 1):
             self._tasks.close_level(level)
+
+    def close(self) -> None:
+        """Close all functions and the state backend."""
+        self._close_functions()
         self._states.clear()
         for log in self._logs.values():
             log.close()

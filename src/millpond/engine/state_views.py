@@ -1,13 +1,13 @@
 """Which versions of queryable states can be read while another thread works on them (O6).
 
-One thread works: it loads key groups, runs batches on them, and keeps them until the next batch. Other
+One thread works: it loads shards, runs batches on them, and keeps them until the next batch. Other
 threads may read at any moment, and get exactly what batch C left, where C is the newest batch that counts.
 Here is why that works:
 
-1. A key group has at most two versions: the one from before the newest batch that ran here (`base_epoch`),
+1. A shard has at most two versions: the one from before the newest batch that ran here (`base_epoch`),
    which tables remember until they are committed, and the one that this batch left (`now_epoch`), once it is
-   finished. Every batch runs on every key group of a task with queryable state. So if this slot is still the
-   one that works on the key group, C is one of the two, and the reader says which.
+   finished. Every batch runs on every shard of a task with queryable state. So if this slot is still the
+   one that works on the shard, C is one of the two, and the reader says which.
 2. While a batch changes tables, only the base is read. Tables either remember what was there before they
    change it, and are read in the opposite order (`state/hash/tables.py`), or keep changes apart until the
    commit (`state/ordered/tables.py`).
@@ -16,12 +16,12 @@ Here is why that works:
    was odd or has changed. Nobody waits for anybody.
 4. What a reader takes out is immutable, or a copy that was made in one step of the interpreter.
 
-If neither version is C, there is no answer here. Either the key group is elsewhere now (C is newer than both
+If neither version is C, there is no answer here. Either the shard is elsewhere now (C is newer than both
 versions), or so many changes were waiting that they were committed before the batch counted (the base
 is newer than C).
 
 A backend that cannot be read from another thread (`reads_from_any_thread`) is never read while a batch runs
-on a key group: both sides hold `lock` then.
+on a shard: both sides hold `lock` then.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from millpond.datastream.state import StateDescriptor
 from millpond.datastream.state_backend import StateBackend
 from millpond.errors import MillpondError, ProgramError
 from millpond.plan.physical import JobPlan, OperatorPlan
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 
 R = TypeVar("R")
-GroupId = tuple[int, int]  # task, key group
+GroupId = tuple[int, int]  # task, shard
 
 
 class ReaderLock(AbstractContextManager[bool], Protocol):
@@ -73,14 +73,15 @@ class QueryableState:
     key_type: TypeInformation | None
     parallelism: int
     max_parallelism: int
+    by_key_group: bool
 
 
 class GroupView:
-    """The versions of one key group. The thread that works writes it, and other threads read it."""
+    """The versions of one shard. The thread that works writes it, and other threads read it."""
 
     __slots__ = ("base_clock", "base_epoch", "now_clock", "now_epoch", "sequence", "state")
 
-    def __init__(self, state: KeyGroupState) -> None:
+    def __init__(self, state: ShardState) -> None:
         self.sequence = 1
         self.state = state
         self.base_epoch = -1
@@ -149,7 +150,7 @@ class StateViews:
         return self.lock if self.is_exclusive and self.lock is not None else nullcontext()
 
     def begin(self, task: int, key_group: int, epoch: int) -> None:
-        """Note that a batch begins on a key group, whose state will now be loaded, committed or rolled back.
+        """Note that a batch begins on a shard, whose state will now be loaded, committed or rolled back.
         Raises what `check` raises."""
         self.check()
         if task in self._tasks:
@@ -158,9 +159,7 @@ class StateViews:
             if view is not None:
                 view.sequence |= 1
 
-    def loaded(
-        self, task: int, key_group: int, state: KeyGroupState, epoch: int, clock: int
-    ) -> None:
+    def loaded(self, task: int, key_group: int, state: ShardState, epoch: int, clock: int) -> None:
         """Note that the state is as it was before batch `epoch`, when event time was `clock`, and has the
         declared types. From now on only that batch will change it."""
         if task not in self._tasks:
@@ -179,7 +178,7 @@ class StateViews:
             view.now_clock = clock
             view.now_epoch = epoch
 
-    def commit_early(self, task: int, key_group: int, state: KeyGroupState) -> None:
+    def commit_early(self, task: int, key_group: int, state: ShardState) -> None:
         """Commit a state before it is known whether its last batch counts."""
         view = self.groups.get((task, key_group))
         if view is None:
@@ -198,7 +197,7 @@ class StateViews:
     # --- called by threads that read ----------------------------------------------------------------
 
     def read(
-        self, group_id: GroupId, committed_epoch: int, take: Callable[[KeyGroupState, bool, int], R]
+        self, group_id: GroupId, committed_epoch: int, take: Callable[[ShardState, bool, int], R]
     ) -> R | Unreadable:
         """Return what `take(state, committed, event time)` returns for the version that batch
         `committed_epoch` left, or why that version cannot be read here.
@@ -247,4 +246,5 @@ def describe(
         declared[0] if declared else None,
         physical.parallelism,
         physical.max_parallelism,
+        physical.by_key_group,
     )

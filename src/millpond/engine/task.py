@@ -25,11 +25,11 @@ from millpond.core.columns import Numbers
 from millpond.datastream.time_domain import TimeDomain
 from millpond.engine.chain import OperatorChain
 from millpond.engine.operators.base import Handler, Outputs, TimerContext, is_tagged
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 
 
 class Task:
-    """An opened chain, bound to one key group at a time. For each key group, call `bind`, then `run` and the
+    """An opened chain, bound to one shard at a time. For each shard, call `bind`, then `run` and the
     methods that advance the clocks, then `finish`, which sends the results down the chain."""
 
     def __init__(self, chain: OperatorChain) -> None:
@@ -49,12 +49,12 @@ class Task:
             self._context = self._by_record.context
             if self._by_record.stamps_results:
                 self._add = self._add_stamped
-        self._state = KeyGroupState(0)
+        self._state = ShardState(0)
         self._output = BundleBuilder()
         self._side_outputs: dict[str, BundleBuilder] = {}
 
-    def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
-        """Turn to a key group, with the clocks at the given times."""
+    def bind(self, state: ShardState, watermark: int, processing_time_ms: int) -> None:
+        """Turn to a shard, with the clocks at the given times."""
         self._state = state
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
@@ -169,7 +169,7 @@ class Task:
         clock.in_processing_timer = False
 
     def finish(self) -> None:
-        """Send the results of this key group down the chain."""
+        """Send the results of this shard down the chain."""
         self._state.clean_some()
         self._root.send(self._collected())
 

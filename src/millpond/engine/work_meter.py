@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from millpond.core.codec import Frozen, thaw
+from millpond.core.codec import Frozen, thaw, thaw_all
 from millpond.engine.exchange.reports import Report, WorkCounts
+from millpond.state.grouping import Grouping
 
 if TYPE_CHECKING:
     from millpond.engine.exchange.router import Router
 
 _SAMPLE = 32  # keys; enough, because a key that matters to the job dominates its key group
-_SAMPLE_EVERY = 200  # records of a key group
+_SAMPLES_OF_MANY = 16  # of as many keys each, from a shard of many key groups
+_SAMPLE_EVERY = 200  # records of a shard
+_COUNTED = 4096  # records of a batch at most are counted by key group; they stand for the others
+_starts = cycle(range(7))
 _HOTTEST = 3
 _KEY_TEXT = 80
 # Where to sample: a random position in each of _SAMPLE equal parts, so that the positions never coincide with
@@ -57,7 +61,7 @@ class WorkMeter:
         self.machine = surroundings.machine
         self._untold_ns: dict[tuple[int, int], int] = {}
         self.unseen: dict[tuple[int, int], int] = {}
-        """(task, key group) -> records since its keys were last sampled"""
+        """(task, shard) -> records since its keys were last sampled"""
 
     def begin(self, task: int, subtask: int) -> Pass:
         """Return a pass whose time starts to count now."""
@@ -101,20 +105,26 @@ class Pass:
         """Count time again."""
         self._since_ns = self._meter.clock_ns()
 
-    def take_keys(self, key_group: int, keys: list[Any], keyed_count: int) -> None:
-        """Look for the hottest keys among those of a batch of a key group.
+    def take_keys(
+        self, shard: int, grouping: Grouping | None, keys: list[Any], keyed_count: int
+    ) -> None:
+        """Count the records of a batch of a shard by key group, and look for the hottest keys among them.
 
-        `keys` has an entry for every record, and `keyed_count` says how many of the records came by key: if
-        they are fewer, a None among the keys is not a key. If batches are small, only some of them are looked
-        at, and stand for the others."""
-        self._keyed.append((key_group, keyed_count))
+        `grouping` is None if the shard is one key group. `keys` has an entry for every record, and
+        `keyed_count` says how many of the records came by key: if they are fewer, a None among the keys is
+        not a key. If batches are small, only some of them are looked at, and stand for the others."""
+        if grouping is None:
+            self._keyed.append((shard, keyed_count))
+        else:
+            self._keyed += counts_by_key_group(keys, grouping, keyed_count)
         unseen = self._meter.unseen
-        before = unseen.get((self._task, key_group))
+        before = unseen.get((self._task, shard))
         count = keyed_count + (before or 0)
         is_due = before is None or count >= _SAMPLE_EVERY
-        unseen[self._task, key_group] = 0 if is_due else count
+        unseen[self._task, shard] = 0 if is_due else count
         if is_due:
-            self._hottest += hottest(keys, count, none_is_a_key=keyed_count == len(keys))
+            samples = 1 if grouping is None else _SAMPLES_OF_MANY
+            self._hottest += hottest(keys, count, keyed_count == len(keys), samples)
 
     def add_sent(self, router: Router) -> None:
         """Add what was sent since the router has turned to a split or label."""
@@ -148,13 +158,34 @@ class Pass:
         )
 
 
-def hottest(keys: list[Any], count: int, none_is_a_key: bool = True) -> tuple[tuple[str, int], ...]:
-    """Return the most frequent keys of a key group as text, each with an estimate, from a sample, of how
+def counts_by_key_group(
+    keys: list[Any], grouping: Grouping, keyed_count: int
+) -> list[tuple[int, int]]:
+    """Return how many records each key group has got; an estimate from a sample if there are many records.
+    `keyed_count` of them came by key; the others have the key None."""
+    sample = keys if len(keys) <= _COUNTED else keys[next(_starts) :: len(keys) // _COUNTED + 1]
+    if keyed_count < len(keys):
+        sample = [key for key in sample if key is not None]
+    if not sample:
+        return []
+    numbers, counts = numpy.unique(grouping.numbers(thaw_all(sample)), return_counts=True)
+    scale = keyed_count / len(sample)
+    return [
+        (number, max(1, round(count * scale)))
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+    ]
+
+
+def hottest(
+    keys: list[Any], count: int, none_is_a_key: bool = True, samples: int = 1
+) -> tuple[tuple[str, int], ...]:
+    """Return the most frequent keys of a shard as text, each with an estimate, from a sample, of how
     often it came in `count` records. If there are more than a few keys, those that came only once in the
     sample are left out, because they say nothing."""
     sample = keys
-    if len(keys) > _SAMPLE:
-        sample = [keys[i] for i in (next(_places) * len(keys)).astype(numpy.int64).tolist()]
+    if len(keys) > _SAMPLE * samples:
+        places = numpy.concatenate([(next(_places) + part) / samples for part in range(samples)])
+        sample = [keys[i] for i in (places * len(keys)).astype(numpy.int64).tolist()]
     if sample and type(sample[0]) is Frozen:
         # The same object for the same bytes, because comparing two of them would mean to unpickle both.
         same: dict[bytes, Any] = {}

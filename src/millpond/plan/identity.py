@@ -16,9 +16,11 @@ from millpond.plan.window_strategy import window_layout
 
 _COMPARED = {
     "parallelism": "parallelism",
+    "parallelisms": "parallelism by uid",
     "max_parallelisms": "max parallelism by uid",
     "operators": "sources and stateful operators",
     "sinks": "sinks",
+    "keeps_order_across_keys": "millpond.order-across-keys",
 }
 
 
@@ -31,12 +33,16 @@ class JobIdentity:
     savepoint: str | None
     """The savepoint that the job once started from."""
     parallelism: int
+    parallelisms: dict[str, int]
+    """uid -> parallelism of the task"""
     max_parallelisms: dict[str, int]
     """uid -> max parallelism of the keyed task"""
     operators: list[tuple[str, str, int, int, int]]
     """(uid, layout of its state, operator, level, ordinal) of sources and of operators with state"""
     sinks: list[tuple[str, int]]
     """(uid, sink)"""
+    keeps_order_across_keys: bool
+    """Decides in which logs broadcast state is."""
 
     def difference(self, other: JobIdentity) -> tuple[str, Any, Any] | None:
         """Return the first thing that keeps one from going on in the folder of the other: its name, what it
@@ -65,6 +71,11 @@ def identity_of(plan: JobPlan) -> JobIdentity:
         plan.start.savepoint,
         plan.parallelism,
         {
+            operators[task.root].uid: task.parallelism
+            for task in plan.tasks.values()
+            if task.level > 0
+        },
+        {
             operators[task.root].uid: task.max_parallelism
             for task in plan.tasks.values()
             if task.keyed
@@ -75,6 +86,7 @@ def identity_of(plan: JobPlan) -> JobIdentity:
             for op in dict.fromkeys([task.root, *task.origins])
         ],
         [(sink.uid, sink.id) for sink in plan.sinks.values()],
+        plan.settings.keeps_order_across_keys,
     )
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from millpond.common.typeinfo import TypeInformation
-from millpond.core.key_groups import default_max_parallelism, subtask_of
+from millpond.core.key_groups import default_max_parallelism, key_group_range, subtask_of
 from millpond.datastream.operator_state import keeps_operator_state
 from millpond.datastream.stream_graph import (
     Exchange,
@@ -103,17 +103,26 @@ class TaskPlan:
     ordinal: int = 0
     inputs: list[TaskInput] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
+    by_key_group: bool = False
+    """Whether a keyed task works on one key group after the other, so that each is a shard. Otherwise a shard
+    is all that a subtask has."""
 
     @property
-    def labels(self) -> int:
-        """How many labels the task has: its key groups, or its subtasks if it has no key."""
-        return self.max_parallelism if self.keyed else self.parallelism
+    def shards(self) -> int:
+        """How many shards the task has: its key groups if it works on them one by one, else its subtasks."""
+        return self.max_parallelism if self.by_key_group else self.parallelism
 
-    def subtask_of(self, number: int) -> int:
-        """Return the subtask that works on a key group; the number itself if the task has no key."""
-        if not self.keyed:
-            return number
-        return subtask_of(number, self.parallelism, self.max_parallelism)
+    def subtask_of(self, shard: int) -> int:
+        """Return the subtask that works on a shard."""
+        if not self.by_key_group:
+            return shard
+        return subtask_of(shard, self.parallelism, self.max_parallelism)
+
+    def key_groups_of(self, shard: int) -> range:
+        """Return the key groups in a shard of a keyed task."""
+        if self.by_key_group:
+            return range(shard, shard + 1)
+        return key_group_range(shard, self.parallelism, self.max_parallelism)
 
 
 @dataclass
@@ -163,15 +172,18 @@ class JobPlan:
         at_level = [task for task in self.tasks.values() if task.level == level]
         return sorted(at_level, key=lambda task: task.ordinal)
 
-    def numbers_in(self, task: TaskPlan, partition: int) -> tuple[int, ...]:
-        """Return the key groups of a task, or its subtasks if it has no key, that are in a partition."""
-        return numbers_by_partition(
-            task.labels, task.keyed, task.parallelism, self.parallelism
-        ).get(partition, ())
+    def shards_in(self, task: TaskPlan, partition: int) -> tuple[int, ...]:
+        """Return the shards of a task that are in a partition."""
+        return self._shards_by_partition(task).get(partition, ())
 
     def partitions_of(self, task: TaskPlan) -> Iterable[int]:
-        """Return the partitions in which a task has key groups or subtasks."""
-        return numbers_by_partition(task.labels, task.keyed, task.parallelism, self.parallelism)
+        """Return the partitions in which a task has shards."""
+        return self._shards_by_partition(task)
+
+    def _shards_by_partition(self, task: TaskPlan) -> dict[int, tuple[int, ...]]:
+        return shards_by_partition(
+            task.shards, task.by_key_group, task.parallelism, self.parallelism
+        )
 
     def listeners(self, origin: int) -> list[TaskPlan]:
         """The tasks whose event-time clock depends on a watermark origin."""
@@ -183,16 +195,16 @@ class JobPlan:
 
 
 @lru_cache(maxsize=1000)
-def numbers_by_partition(
-    labels: int, keyed: bool, parallelism: int, partitions: int
+def shards_by_partition(
+    shards: int, by_key_group: bool, parallelism: int, partitions: int
 ) -> dict[int, tuple[int, ...]]:
-    """Return, for each partition in which a task has any, its key groups (or subtasks). A subtask is in the
-    partition of the same number, as long as there are so many."""
+    """Return, for each partition in which a task has any, its shards. A subtask is in the partition of the
+    same number, as long as there are so many."""
     found: dict[int, tuple[int, ...]] = {}
-    for number in range(labels):
-        subtask = subtask_of(number, parallelism, labels) if keyed else number
+    for shard in range(shards):
+        subtask = subtask_of(shard, parallelism, shards) if by_key_group else shard
         partition = subtask % partitions
-        found[partition] = (*found.get(partition, ()), number)
+        found[partition] = (*found.get(partition, ()), shard)
     return found
 
 
@@ -256,7 +268,10 @@ def build_plan(
     for node in graph.nodes.values():
         if needs_own_task(node, graph, parallelism):
             plan.tasks[node.id] = _task_plan(
-                node, plan.operators[node.id], _followers(node, graph, parallelism)
+                node,
+                plan.operators[node.id],
+                _followers(node, graph, parallelism),
+                settings.keeps_order_across_keys,
             )
     _connect(graph, plan)
     _place_on_levels(plan)
@@ -291,7 +306,11 @@ def _operator_plan(node: Node, uid: str, parallelism: int, max_parallelism: int)
     )
 
 
-def _task_plan(root: Node, operator: OperatorPlan, followers: list[int]) -> TaskPlan:
+def _task_plan(
+    root: Node, operator: OperatorPlan, followers: list[int], keeps_order_across_keys: bool
+) -> TaskPlan:
+    # A function on columns gets the events of many keys at once, so their order across keys says nothing.
+    by_columns = root.kind is OperatorKind.KEYED_COLUMNS
     return TaskPlan(
         id=root.id,
         level=0,
@@ -300,6 +319,7 @@ def _task_plan(root: Node, operator: OperatorPlan, followers: list[int]) -> Task
         keyed=root.is_keyed,
         parallelism=operator.parallelism,
         max_parallelism=operator.max_parallelism,
+        by_key_group=root.is_keyed and (by_columns or not keeps_order_across_keys),
     )
 
 

@@ -19,6 +19,8 @@ class JobSettings:
     lanes: int
     """How many source passes share a batch."""
     frame_records: int
+    keeps_order_across_keys: bool
+    """Whether keyed functions get records in the order in which they came, whatever their keys."""
     max_batch_records: int
     target_batch_ms: int
     target_latency_ms: int | None

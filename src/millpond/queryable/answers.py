@@ -15,8 +15,8 @@ from millpond.engine.state_views import QueryableState, StateViews, Unreadable
 from millpond.errors import MillpondError, QueryableStateError
 from millpond.queryable.json_codec import key_from_json, value_to_json
 from millpond.queryable.protocol import MAX_KEYS, Status
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds.registry import spec_of
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import MISSING
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.types.schemas import is_pickled, schema_of
@@ -107,7 +107,7 @@ class Answers:
         if partition != self._partition:
             text = f"the key belongs to partition {partition}, this is {self._partition}"
             question.result = [Status.ELSEWHERE, text]
-        question.key_group = number
+        question.shard = number if declared.by_key_group else subtask
         return question
 
     def _read_all(self, reader: _Reader, questions: list[_Question], epoch: int) -> list[Any]:
@@ -125,7 +125,7 @@ class Answers:
             return MISSING
         name, key, entry = reader.declared.descriptor.name, question.key, question.entry
 
-        def take(state: KeyGroupState, committed: bool, clock: int) -> Any:
+        def take(state: ShardState, committed: bool, clock: int) -> Any:
             table: Any = state.tables.get(name)
             if table is None:
                 return MISSING, clock
@@ -136,7 +136,7 @@ class Answers:
             return table.look_up_entry(key, entry, committed), clock
 
         try:
-            return self._views.read((reader.declared.task, question.key_group), epoch, take)
+            return self._views.read((reader.declared.task, question.shard), epoch, take)
         except Exception as problem:  # whatever a user's own backend raises
             question.result = [Status.FAILED, f"{reader.title} cannot be read: {problem!r}"]
             return MISSING
@@ -145,12 +145,12 @@ class Answers:
 class _Question:
     """One key of a look-up. `result` is set if it is known without reading."""
 
-    __slots__ = ("entry", "key", "key_group", "result")
+    __slots__ = ("entry", "key", "result", "shard")
 
     def __init__(self) -> None:
         self.key: object = None
         self.entry: object = _WHOLE
-        self.key_group = 0
+        self.shard = 0
         self.result: Result | None = None
 
 

@@ -1,12 +1,13 @@
-"""Savepoint parts as tasks write them, in a staging folder: one file per key group (or subtask) of each
-stateful operator. The driver makes a savepoint of them (`writer.py`).
+"""Savepoint parts as tasks write them, in a staging folder: one file per shard of each stateful operator. The
+driver makes a savepoint of them (`writer.py`).
 
 A batch may run several times, and its runs need not give the same; a task that was given up may still write.
 So every part has a file of its own, and only those that are reported by the run that counts are used.
 
-    part   <staging>/<operator>/<key group or subtask>-<token>.part
+    part   <staging>/<operator>/<shard>-<token>.part
 
-A file has one or more pieces, each of which is a length (8 bytes, little endian) and a blob
+A file has one or more pieces, each of which is (little endian) the length of a blob (8 bytes), the number of
+the key group that it belongs to, or of the subtask if the operator has no key (4 bytes), and the blob
 (`core/codec.py`).
 """
 
@@ -14,43 +15,45 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
 from millpond.datastream.formats.avro_schemas import Schema
 from millpond.errors import SavepointError
 from millpond.savepoint.state_tables import Content, columns_of, schemas_of
+from millpond.state.grouping import WITHOUT_KEY
 from millpond.state.key_check import KEY
-from millpond.state.key_group_state import ALWAYS_IN_MEMORY, KeyGroupState
+from millpond.state.shard_state import ShardState, split_content
 from millpond.state.types.schemas import PICKLE, Schemas, is_pickled
 
 _SUFFIX = ".part"
 _TOKEN_BYTES = 8
-_LENGTH = struct.Struct("<Q")
+_HEADER = struct.Struct("<QI")
 
 
 Part = tuple[int, int, int, str]
-"""(operator, key group or subtask, size in bytes, token)"""
+"""(operator, shard, size in bytes, token)"""
 
 
 def write_part(
-    staging: str, operator_id: int, number: int, state: KeyGroupState, key: Schema = PICKLE
+    staging: str, operator_id: int, shard: int, state: ShardState, key: Schema = PICKLE
 ) -> Part | None:
-    """Write the part of a key group or subtask. Return what the driver is to know of it, or None if there is
-    no state. `key` is the schema of the declared type of keys.
+    """Write the part of a shard. Return what the driver is to know of it, or None if there is no state. `key`
+    is the schema of the declared type of keys.
 
     The driver is told what was written, because a savepoint that lacks a part must not be taken for complete.
     """
     if state.is_empty():
         return None
     token = os.urandom(_TOKEN_BYTES).hex()
-    path = _path(Path(staging), operator_id, number, token)
+    path = _path(Path(staging), operator_id, shard, token)
     # The driver makes the staging folder. If that is gone, the savepoint is over.
     path.parent.mkdir(exist_ok=True, mode=0o700)
     with path.open("xb") as file:
-        for content in state.snapshot_parts():
+        for number, content in _pieces(state):
             columns = columns_of(content)
             if not is_pickled(key):
                 types = content["types"]
@@ -62,19 +65,34 @@ def write_part(
                 name: schemas_of(content["types"].get(name, {}), state_columns)
                 for name, state_columns in columns.items()
             }
-            blob = codec.encode(BlobKind.SAVEPOINT_PART, (number, schemas, content))
-            file.write(_LENGTH.pack(len(blob)))
+            blob = codec.encode(BlobKind.SAVEPOINT_PART, (schemas, content))
+            file.write(_HEADER.pack(len(blob), number))
             file.write(blob)
         size = file.tell()
-    return operator_id, number, size, token
+    return operator_id, shard, size, token
 
 
-def _path(staging: Path, operator_id: int, number: int, token: str) -> Path:
-    return staging / str(operator_id) / f"{number:05d}-{token}{_SUFFIX}"
+def _path(staging: Path, operator_id: int, shard: int, token: str) -> Path:
+    return staging / str(operator_id) / f"{shard:05d}-{token}{_SUFFIX}"
 
 
 def _has_keys(name: str) -> bool:
-    return not name.startswith(ALWAYS_IN_MEMORY)
+    return not name.startswith(WITHOUT_KEY)
+
+
+def _pieces(state: ShardState) -> Iterator[tuple[int, Content]]:
+    """Yield the state in pieces, each with the number of its key group or subtask. What has no key goes to
+    every key group, because any of them may be needed elsewhere."""
+    if state.grouping is None:
+        for content in state.snapshot_parts():
+            yield state.number, content
+        return
+    for content in state.snapshot_parts():
+        parts, own = split_content(content, state.grouping)
+        if own["states"]:
+            for number in state.grouping.key_groups:
+                yield number, own
+        yield from parts.items()
 
 
 def check_parts(staging: Path, parts: list[Part]) -> None:
@@ -94,12 +112,32 @@ def files_of(staging: Path, parts: list[Part], operator_id: int) -> list[Path]:
     return [_path(staging, operator_id, number, token) for number, token in own]
 
 
-def read_part(path: Path) -> Iterator[tuple[int, dict[str, Schemas], Content]]:
-    """Yield the pieces of a part: the number of the part, the schemas of each state, and the content."""
-    with path.open("rb") as file:
-        while head := file.read(_LENGTH.size):
-            blob = file.read(*_LENGTH.unpack(head))
-            piece: tuple[int, dict[str, Schemas], Content] = codec.decode(
-                BlobKind.SAVEPOINT_PART, blob, str(path)
-            )
-            yield piece
+class Piece(NamedTuple):
+    """Where a piece of a part is."""
+
+    number: int
+    path: Path
+    offset: int
+    length: int
+
+    def read(self) -> tuple[dict[str, Schemas], Content]:
+        """Return the schemas of each state, and the content."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            blob = file.read(self.length)
+        piece: tuple[dict[str, Schemas], Content] = codec.decode(
+            BlobKind.SAVEPOINT_PART, blob, str(self.path)
+        )
+        return piece
+
+
+def list_pieces(paths: Iterable[Path]) -> list[Piece]:
+    """Return the pieces of parts, one key group (or subtask) after the other."""
+    pieces: list[Piece] = []
+    for path in paths:
+        with path.open("rb") as file:
+            while header := file.read(_HEADER.size):
+                length, number = _HEADER.unpack(header)
+                pieces.append(Piece(number, path, file.tell(), length))
+                file.seek(length, os.SEEK_CUR)
+    return sorted(pieces)

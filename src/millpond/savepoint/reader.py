@@ -47,7 +47,7 @@ class SavepointReader:
         return next((entry for entry in self.manifest.operators if entry.uid == uid), None)
 
     def contents(self, uid: str, number: int) -> Iterator[Content]:
-        """Yield the state of a key group (or subtask) in pieces, as KeyGroupState.apply takes them; no piece
+        """Yield the state of a key group (or subtask) in pieces, as ShardState.apply takes them; no piece
         if it had no state."""
         operator = self.operator(uid)
         for state in () if operator is None else operator.states:

@@ -22,7 +22,7 @@ TIMERS = "(timers)"  # the name of their table
 TIMERS_KIND = "timers"
 DOMAINS = ("event", "processing")
 _TIMER_COLUMNS = ("domain", "time", "key", "namespace")
-Content = dict[str, Any]  # what KeyGroupState.snapshot returns
+Content = dict[str, Any]  # what ShardState.snapshot returns
 
 
 def columns_of(content: Content) -> dict[str, Columns]:
@@ -99,7 +99,7 @@ def to_columns(table: pyarrow.Table, schemas: Schemas) -> Columns:
 
 
 def to_content(states: dict[str, tuple[str, Columns]], types: dict[str, Schemas]) -> Content:
-    """Return what KeyGroupState.apply takes: the inverse of `columns_of`.
+    """Return what ShardState.apply takes: the inverse of `columns_of`.
 
     `states` has the kind and columns of each state by its name, `types` the types with which it was declared.
     Raises CorruptDataError if a state is of an unknown kind.

@@ -9,7 +9,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from millpond.savepoint.manifest import (
     StateEntry,
     describe_file,
 )
-from millpond.savepoint.parts import Part, files_of, read_part
+from millpond.savepoint.parts import Part, Piece, files_of, list_pieces
 from millpond.savepoint.state_tables import (
     TIMERS,
     TIMERS_KIND,
@@ -113,8 +112,9 @@ def _write_operator(
     operator: OperatorPlan, task: TaskPlan, parts: list[Path], folder: Path
 ) -> OperatorEntry:
     schemas: dict[_Form, Schemas] = {}
-    # Parts are read twice, for their types and for their content, to have one piece at a time in memory.
-    for _, part_schemas, content in chain.from_iterable(map(read_part, parts)):
+    pieces = list_pieces(parts)
+    # They are read twice, for their types and for their content, to have one at a time in memory.
+    for part_schemas, content in map(Piece.read, pieces):
         for name, state_schemas in part_schemas.items():
             form = _form_of(name, content)
             schemas[form] = (
@@ -124,10 +124,11 @@ def _write_operator(
         form: StateFile(folder, state_path(operator.id, operator.uid, number), form[0], schema)
         for number, (form, schema) in enumerate(sorted(schemas.items()))
     }
-    for number, _, content in chain.from_iterable(map(read_part, parts)):
+    for piece in pieces:
+        _, content = piece.read()
         for name, columns in columns_of(content).items():
             form = _form_of(name, content)
-            files[form].add(number, form[1], columns)
+            files[form].add(piece.number, form[1], columns)
             files[form].types = content["types"].get(name, {})
     return OperatorEntry(
         operator.uid,

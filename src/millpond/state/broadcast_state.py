@@ -1,4 +1,4 @@
-"""Broadcast state: a map of which every key group (or subtask) has its own copy."""
+"""Broadcast state: a map of which every shard has its own copy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millpond.core.codec import freeze, thaw
 from millpond.datastream.state import BroadcastState, MapStateDescriptor, StateDescriptor
 from millpond.errors import ProgramError, TypeMismatchError
 from millpond.state.hash.maps import HashMapTable
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import MapTable
 
 PREFIX = "_broadcast."
@@ -25,8 +25,8 @@ class BroadcastStateHandle(BroadcastState[Any, Any]):
         self._check_value = descriptor.type_info.check()
         self._table: MapTable = HashMapTable()
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the copy of another key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the copy of another shard."""
         self._table = state.state(self._descriptor, PREFIX)
 
     @property

@@ -1,7 +1,7 @@
-"""State as a function sees it: handles that follow the current key and key group.
+"""State as a function sees it: handles that follow the current key and shard.
 
-A handle keeps the table it reads from; the task binds all handles to another key group's tables when it turns
-to that key group. Access is then one dictionary look-up.
+A handle keeps the table it reads from; the task binds all handles to another shard's tables when it turns
+to that shard. Access is then one dictionary look-up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from millpond.state.hash.maps import HashMapTable
 from millpond.state.tables import MISSING, ListTable, MapTable, ValueTable
 
 if TYPE_CHECKING:
-    from millpond.state.key_group_state import KeyGroupState
+    from millpond.state.shard_state import ShardState
 
 
 class CurrentKey:
@@ -84,11 +84,11 @@ class Handle:
         return self._descriptor.name, self._descriptor
 
     def keys_with_state(self) -> Iterable[Any]:
-        """Return the keys of the key group that have something in this state."""
+        """Return the keys of the shard that have something in this state."""
         return list(self._data)
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the table of another key group. Raises IncompatibleCheckpointError if it has content that
+    def bind(self, state: ShardState) -> None:
+        """Turn to the table of another shard. Raises IncompatibleCheckpointError if it has content that
         cannot become what is declared."""
         self._table = state.state(self._descriptor)
         self._data = self._table.data
@@ -159,8 +159,8 @@ class MapStateHandle(Handle, MapState[Any, Any]):
     _owner: object = MISSING
     _own: object = None
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the table of another key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the table of another shard."""
         super().bind(state)
         self._owner = MISSING
 
@@ -226,8 +226,8 @@ class HashMapStateHandle(MapStateHandle):
     _owner: object
     _own: dict[Any, Any] | None
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the table of another key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the table of another shard."""
         super().bind(state)
         self._undo = self._table.undo
         self._owner, self._current_entries = None, self._data.get(None)

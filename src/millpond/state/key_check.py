@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from millpond.core.key_groups import key_group_of
 from millpond.datastream.formats.avro_schemas import Schema
 from millpond.datastream.stream_graph import ExchangeKind
 from millpond.errors import IncompatibleCheckpointError
 from millpond.plan.physical import JobPlan, TaskPlan
-from millpond.state.key_group_state import KeyGroupState
-from millpond.state.tables import DataTable
+from millpond.state.grouping import WITHOUT_KEY
+from millpond.state.shard_state import Content
 from millpond.state.types.evolution import type_text
 from millpond.state.types.schemas import PICKLE, is_pickled, schema_of
 
@@ -43,15 +44,23 @@ def changed_key(before: Schema, now: Schema, was_declared: bool = True) -> str |
     return f"its keys are {type_text(now)}, but were {type_text(before)}"
 
 
-def check_keys(state: KeyGroupState, plan: TaskPlan) -> None:
+def check_keys(where: str, content: Content, key_group: int, max_parallelism: int) -> None:
     """Raise IncompatibleCheckpointError if the class of the keys has changed since they were written. One key
-    of each table tells; keys that are not dataclasses cannot change."""
-    for table in state.tables.values() if plan.keyed else ():
-        key = next(iter(table.data), None) if isinstance(table, DataTable) else None
+    of each state tells; keys that are not dataclasses cannot change."""
+    for name, (_, changes) in content["states"].items():
+        key = None if name.startswith(WITHOUT_KEY) else _first_key(changes)
         is_object = dataclasses.is_dataclass(key)
-        if is_object and key_group_of(key, plan.max_parallelism) != state.key_group:
+        if is_object and key_group_of(key, max_parallelism) != key_group:
             raise IncompatibleCheckpointError(
-                f"{state.where}: the key {key!r} belongs to another key group now: the fields of "
+                f"{where}: the key {key!r} belongs to another key group now: the fields of "
                 f"{type(key).__name__} have changed since it was written. Keys cannot change; give the "
                 "operator another uid to start without that state, or leave the class as it was."
             )
+
+
+def _first_key(changes: tuple[Any, ...]) -> object:
+    """Return the first key, if it is an object of any class; such columns are not packed."""
+    column = changes[0]
+    if isinstance(column, tuple) and column[0] == "O" and column[1]:
+        return column[1][0]
+    return None

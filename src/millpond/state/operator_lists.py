@@ -14,9 +14,9 @@ from millpond.datastream.operator_state import (
 from millpond.datastream.state import ListState, ListStateDescriptor
 from millpond.errors import ProgramError
 from millpond.state.handles import CurrentKey
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds.kind import BackendFamily
 from millpond.state.kinds.registry import spec_of
+from millpond.state.shard_state import ShardState
 from millpond.state.types.declared import (
     CANNOT_CONVERT,
     cannot_convert,
@@ -34,7 +34,7 @@ class InitializationContext(FunctionInitializationContext, OperatorStateStore):
 
     def __init__(
         self,
-        state: KeyGroupState,
+        state: ShardState,
         bound: list[Any],
         is_restored: bool,
         known: list[dict[str, tuple[Any, list[Any]]]],

@@ -1,4 +1,4 @@
-"""Rolling sum, min and max of all records of a key group at once.
+"""Rolling sum, min and max of all records of a shard at once.
 
 The results are those of `reduce`, record by record, but computed per column: records are sorted by key
 (keeping their order), aggregated along the column, and put back. They are exact or not computed at all:

@@ -6,8 +6,8 @@ from typing import Any
 
 from millpond.datastream.operator_state import CheckpointedFunction
 from millpond.datastream.operator_state import SourceLists as SourceListsContract
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.operator_lists import InitializationContext, SnapshotContext
+from millpond.state.shard_state import ShardState
 
 
 class SourceLists(SourceListsContract):
@@ -16,7 +16,7 @@ class SourceLists(SourceListsContract):
 
     def __init__(self, function: CheckpointedFunction, source: str, saved: Any) -> None:
         self._function = function
-        self._state = KeyGroupState(0)
+        self._state = ShardState(0)
         self._state.where = f"state of source '{source}'"
         self._is_restored = saved is not None
         if saved is not None:

@@ -1,4 +1,4 @@
-"""Tables: the contents of one state of one key group. The contracts that tables of every backend fulfil.
+"""Tables: the contents of one state of one shard. The contracts that tables of every backend fulfil.
 
 Values at rest are immutable or `Frozen`. A table knows what changed since the last commit: `changes` is what
 goes into the change log, `rollback` takes it back. The change log is the same whatever the backend."""
@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from millpond.core.columns import decode_list
 from millpond.errors import UnsupportedFeatureError
 
 
@@ -25,6 +26,8 @@ class _Missing:
 MISSING = _Missing()
 Changes = tuple[Any, ...]
 """What `changes` and `snapshot` return: encoded columns, laid out as the state's kind defines."""
+ChangeColumns = tuple[list[Any], ...]
+"""Changes before they are encoded, which is done column by column (`encode_list`)."""
 Timed = tuple[int, Any]
 """A value of a state with a time to live, as it rests: (when it was written or last read, value)."""
 
@@ -39,6 +42,10 @@ class StateTable(ABC):
     @abstractmethod
     def changes(self) -> Changes:
         """Return what has changed since the last commit, in the layout of the state's kind."""
+
+    def change_columns(self) -> ChangeColumns:
+        """Return what `changes` returns, before it is encoded."""
+        return tuple(map(decode_list, self.changes()))
 
     @abstractmethod
     def apply(self, changes: Changes) -> None:
@@ -64,6 +71,11 @@ class StateTable(ABC):
     @abstractmethod
     def is_empty(self) -> bool:
         """Return True if no key has anything."""
+
+    def has_plain_keys(self) -> bool:
+        """Return whether all keys and entries are of Python's own types, or rest as bytes; False if that is
+        not known."""
+        return False
 
     def waiting_count(self) -> int:
         """Return how many changes are in memory only because they wait for the commit."""

@@ -1,6 +1,6 @@
 """Checks that declared states fit those that are stored, before a record is read (E47).
 
-A state that a function declares later is checked when it is declared (`KeyGroupState.state`), and so
+A state that a function declares later is checked when it is declared (`ShardState.state`), and so
 are the lists of functions without keys.
 """
 

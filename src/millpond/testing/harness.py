@@ -6,7 +6,6 @@ It runs the same operator, state and timer code as a job; only time and input ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy
@@ -15,6 +14,7 @@ from millpond.common.time import MIN_TIMESTAMP
 from millpond.core import codec
 from millpond.core.bundle import PHASE_RECORD, Bundle
 from millpond.core.key_groups import key_group_of, key_group_range, subtask_of
+from millpond.core.labels import ALL_OF_PARTITION
 from millpond.datastream.data_stream import DataStream
 from millpond.datastream.functions import KeyedProcessFunction, KeySelector
 from millpond.datastream.output_tag import OutputTag
@@ -28,7 +28,8 @@ from millpond.plan.physical import JobPlan
 from millpond.state import change_log as changelog
 from millpond.state.backends import OpenBackend
 from millpond.state.change_log import MemoryLogStore
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.grouping import Grouping
+from millpond.state.shard_state import ShardState
 from millpond.testing.direct import direct_environment
 
 
@@ -67,6 +68,7 @@ class Harness:
         self._max_parallelism = max_parallelism
         plan, operator = _plan(build, inputs, parallelism, max_parallelism, batch_mode)
         task_plan = next(t for t in plan.tasks.values() if operator in t.operators)
+        self._task_plan = task_plan
         router = Router(plan, task_plan, 1 << 30)
         self._backend = OpenBackend(plan.settings.state_backend)
         self._chain = OperatorChain(plan, task_plan, subtask, router, backend=self._backend.backend)
@@ -88,7 +90,7 @@ class Harness:
         self.side_outputs: dict[str, list[Any]] = {}
         self.watermark = MIN_TIMESTAMP
         self.processing_time_ms = processing_time_ms
-        self._states: dict[int, KeyGroupState] = {}
+        self._states: dict[int, ShardState] = {}
         self._logs: dict[int, MemoryLogStore] = {}
         if restore is not None:
             self._restore(restore)
@@ -104,8 +106,8 @@ class Harness:
         self._sequence += 1
         is_broadcast = input in self._broadcast_inputs
         key = None if is_broadcast else self._key(value, input)
-        for key_group in self._own_key_groups() if is_broadcast else [self._key_group(key)]:
-            self._bind(key_group)
+        for shard in self._own_shards() if is_broadcast else [self._shard(key)]:
+            self._bind(shard)
             bundle = Bundle(
                 [value],
                 None if timestamp is None else [timestamp],
@@ -123,8 +125,8 @@ class Harness:
     def process_watermark(self, timestamp: int) -> None:
         """Advance event time: fire all timers up to `timestamp`, over all keys in the order of their
         times."""
-        for key_group in sorted(self._states):
-            self._bind(key_group)
+        for shard in sorted(self._states):
+            self._bind(shard)
             self._task.advance_watermark(timestamp)
             self._task.finish()
         self._flush()
@@ -135,8 +137,8 @@ class Harness:
     def set_processing_time(self, now_ms: int) -> None:
         """Set the processing time and fire the timers that are due."""
         self.processing_time_ms = now_ms
-        for key_group in sorted(self._states):
-            self._bind(key_group)
+        for shard in sorted(self._states):
+            self._bind(shard)
             self._task.advance_processing_time(now_ms)
             self._task.finish()
         self._flush()
@@ -181,44 +183,50 @@ class Harness:
         The new one may have another parallelism: each subtask takes the key groups that belong to it.
         """
         self._chain.operator_state.end(self._sequence, self.processing_time_ms)
-        for key_group, state in self._states.items():
-            log = self._logs.setdefault(key_group, MemoryLogStore())
-            head = changelog.read_head(log, f"key group {key_group}")
-            changelog.append(log, state, head)
+        for state in self._states.values():
+            state.clean_all()  # as a job does before a savepoint
+            changelog.append(self._log, state)
             state.commit()
         return codec.loads(codec.dumps(self._logs))  # type: ignore[no-any-return]
 
+    def _log(self, number: int) -> MemoryLogStore:
+        return self._logs.setdefault(number, MemoryLogStore())
+
     def _restore(self, snapshot: Snapshot) -> None:
-        key_groups = key_group_range(self._subtask, self._parallelism, self._max_parallelism)
-        for key_group, log in snapshot.items():
-            if key_group in key_groups or not self.keyed:
-                self._logs[key_group] = codec.loads(codec.dumps(log))
-                self._states[key_group], _ = changelog.load(
-                    self._logs[key_group],
-                    None,
-                    f"key group {key_group}",
-                    partial(self._new_state, key_group),
-                )
+        logs: Snapshot = codec.loads(codec.dumps(snapshot))
+        without_key = [number for number in logs if number >= ALL_OF_PARTITION]
+        if without_key:  # all subtasks have the same
+            logs[ALL_OF_PARTITION + self._subtask] = logs[without_key[0]]
+        own = {ALL_OF_PARTITION + self._subtask, *self._own_key_groups()}
+        self._logs = {number: log for number, log in logs.items() if number in own}
+        for shard in self._own_shards():
+            state = self._new_state(shard)
+            if not changelog.is_new(self._log, state):
+                changelog.load(self._log, state)
+                self._states[shard] = state
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _new_state(self, key_group: int) -> KeyGroupState:
-        return KeyGroupState(key_group, self._backend.backend.key_group(0, key_group))
+    def _new_state(self, shard: int) -> ShardState:
+        return ShardState(shard, self._backend.backend.shard(0, shard))
 
     def _key(self, value: object, input_index: int) -> object:
         return None
 
-    def _key_group(self, key: object) -> int:
+    def _shard(self, key: object) -> int:
         return 0
 
     def _own_key_groups(self) -> Iterable[int]:
         return [0]
 
-    def _bind(self, key_group: int) -> None:
-        state = self._states.get(key_group)
+    def _own_shards(self) -> Iterable[int]:
+        return [0]
+
+    def _bind(self, shard: int) -> None:
+        state = self._states.get(shard)
         if state is None:
-            state = self._states[key_group] = self._new_state(key_group)
-        self._chain.router.begin(Producer(-1, key_group), self._subtask)
+            state = self._states[shard] = self._new_state(shard)
+        self._chain.router.begin(Producer(-1, shard), self._subtask)
         self._task.bind(state, self.watermark, self.processing_time_ms)
         self._chain.operator_state.begin(self._sequence)
 
@@ -241,7 +249,7 @@ class Harness:
 
     def _flush(self) -> None:
         self._task.finish()
-        # In a job the next task merges key groups by place; so does the harness.
+        # In a job the next task merges shards by place; so does the harness.
         self._captured.sort(key=lambda captured: captured[0])
         self.output.extend((value, timestamp) for _, value, timestamp in self._captured)
         self._captured.clear()
@@ -267,17 +275,26 @@ class KeyedHarness(Harness):
         selector = self._selectors[input_index]
         return selector.get_key(value) if isinstance(selector, KeySelector) else selector(value)
 
-    def _own_key_groups(self) -> Iterable[int]:
+    def _own_key_groups(self) -> range:
         return key_group_range(self._subtask, self._parallelism, self._max_parallelism)
 
-    def _key_group(self, key: object) -> int:
+    def _own_shards(self) -> Iterable[int]:
+        return self._own_key_groups() if self._task_plan.by_key_group else [self._subtask]
+
+    def _new_state(self, shard: int) -> ShardState:
+        grouping = None
+        if not self._task_plan.by_key_group:
+            grouping = Grouping(self._own_key_groups(), self._max_parallelism)
+        return ShardState(shard, self._backend.backend.shard(0, shard), grouping)
+
+    def _shard(self, key: object) -> int:
         key_group = key_group_of(key, self._max_parallelism)
         owner = subtask_of(key_group, self._parallelism, self._max_parallelism)
         if owner != self._subtask:
             raise ValueError(
                 f"The key {key!r} belongs to subtask {owner}, but this harness is subtask {self._subtask}."
             )
-        return key_group
+        return key_group if self._task_plan.by_key_group else self._subtask
 
 
 def _plan(

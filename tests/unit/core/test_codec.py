@@ -41,7 +41,8 @@ from millpond.engine.exchange.reports import (
 from millpond.errors import CorruptDataError
 from millpond.plan.identity import JobIdentity
 from millpond.savepoint.job_state import SavedJobState, SourceState, TaskClockState
-from millpond.state.key_group_state import COLUMNS, KeyGroupState
+from millpond.state.change_log import LogHead
+from millpond.state.shard_state import COLUMNS, ShardState
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -80,11 +81,11 @@ def chunk_blob() -> bytes:
 
 def part_blob() -> bytes:
     schemas = {"count": {"key": "string", "value": "int"}}
-    return codec.encode(BlobKind.SAVEPOINT_PART, (7, schemas, a_state().snapshot()))
+    return codec.encode(BlobKind.SAVEPOINT_PART, (schemas, a_state().snapshot()))
 
 
-def a_state() -> KeyGroupState:
-    state = KeyGroupState(0)
+def a_state() -> ShardState:
+    state = ShardState(0)
     state.table("count", StateKind.VALUE).set("a", 1)
     state.table("count", StateKind.VALUE).set("b", 2)
     state.table("names", StateKind.LIST).extend("a", ["x"])
@@ -106,9 +107,9 @@ def change_blob() -> bytes:
     return codec.encode(BlobKind.CHANGE, state.changes())
 
 
-def column_state(committed: bool) -> KeyGroupState:
+def column_state(committed: bool) -> ShardState:
     """Three keys, one of which came, one of which went, since the last commit."""
-    state = KeyGroupState(0)
+    state = ShardState(0)
     table = state.table(COLUMNS, StateKind.COLUMN)
     table.declare("count", numpy.dtype("int32"), numpy.int32(0))
     table.declare("mean", numpy.dtype("float64"), numpy.float64(0))
@@ -193,7 +194,10 @@ def epoch_record() -> EpochRecord:
 
 def job_identity() -> JobIdentity:
     operators = [("count", "keyed_process", 7, 1, 0)]
-    return JobIdentity("0" * 32, "/savepoints/s1", 2, {"count": 128}, operators, [("out", 9)])
+    sinks = [("out", 9)]
+    return JobIdentity(
+        "0" * 32, "/savepoints/s1", 2, {"count": 2}, {"count": 128}, operators, sinks, True
+    )
 
 
 def job_state() -> SavedJobState:
@@ -224,9 +228,7 @@ BLOBS = {
     "snapshot": lambda: codec.encode(BlobKind.SNAPSHOT, a_state().snapshot()),
     "columns-change": lambda: codec.encode(BlobKind.CHANGE, column_state(False).changes()),
     "columns-snapshot": lambda: codec.encode(BlobKind.SNAPSHOT, column_state(True).snapshot()),
-    "head": lambda: codec.encode(
-        BlobKind.LOG_HEAD, (3, b"token", 0, 1, 4, 1, 100, 30, 2, 1.0, 20, ())
-    ),
+    "head": lambda: codec.encode(BlobKind.LOG_HEAD, tuple(LogHead(0, 1, 4, 100, 30, 2, 1.0))),
     "unions": lambda: codec.encode(BlobKind.UNIONS, {0: b"one", 1: b"two"}),
     "joined": lambda: codec.encode(BlobKind.JOINED, (b"one", b"two")),
 }

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.core.columns import decode_list, encode_list
+from millpond.core.columns import column_of, decode_list, encode_list
 
 ATOMS = st.one_of(
     st.none(),
@@ -64,4 +64,9 @@ def test_list_comes_back_as_it_was(values: list[Any]) -> None:
     ids=repr,
 )
 def test_narrowest_column_is_taken(values: list[Any], tag: str) -> None:
-    assert encode_list(values)[0] == tag
+    assert column_of(values).encode()[0] == tag
+
+
+def test_short_lists_are_not_packed() -> None:
+    assert encode_list([1, 2, 3]) == ("O", [1, 2, 3])
+    assert encode_list(list(range(100)))[0] == "I"

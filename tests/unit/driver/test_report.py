@@ -152,7 +152,7 @@ def test_broadcast_records_do_not_count_as_keys() -> None:
     task = finished(environment)["vertices"][-1]
     assert sum(task["key-groups"]) == pytest.approx(3, abs=0.2)
     assert [key for key, _ in task["hottest-keys"]] == ["a", "b"]
-    assert task["metrics"]["read-records"] == 3 + 128, "each key group gets the rule"
+    assert task["metrics"]["read-records"] == 3 + 2, "each subtask gets the rule (C58)"
 
 
 def test_state_is_measured() -> None:

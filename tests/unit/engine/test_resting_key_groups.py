@@ -37,14 +37,15 @@ def counted(records: list[Any], **settings: Any) -> DataStream:
 
 
 def test_only_key_groups_with_records_are_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, runs = JobHost._run_label, []
+    run, runs = JobHost._run_shard, []
 
-    def noted(self: JobHost, batch: Any, store: Any) -> None:
+    def noted(self: JobHost, batch: Any) -> None:
         runs.append(batch.control.epoch)
-        run(self, batch, store)
+        run(self, batch)
 
-    monkeypatch.setattr(JobHost, "_run_label", noted)
-    assert len(list(counted(["a", CUT, "a", "b", CUT, "c"]).execute_and_collect())) == 4
+    monkeypatch.setattr(JobHost, "_run_shard", noted)
+    stream = counted(["a", CUT, "a", "b", CUT, "c"], **{"millpond.order-across-keys": False})
+    assert len(list(stream.execute_and_collect())) == 4
     assert runs.count(0) == 128, "they are loaded"
     assert runs.count(1) == 2
 

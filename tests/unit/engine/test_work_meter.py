@@ -48,7 +48,7 @@ def test_one_of_many_small_batches_stands_for_all() -> None:
     def batch(keys: list[str]) -> tuple[tuple[str, int], ...]:
         work, report = meter.begin(7, 0), Report()
         work.records_in = len(keys)
-        work.take_keys(3, keys, len(keys))
+        work.take_keys(3, None, keys, len(keys))
         work.end(report)
         (counts,) = report.works
         assert counts.keyed == ((3, len(keys)),)

@@ -141,7 +141,9 @@ def test_keys_of_other_partitions_are_elsewhere() -> None:
 def test_slot_that_has_not_loaded_the_key_group_says_so_and_asks_for_a_batch() -> None:
     slot = filled()
     slot.start()
-    slot.host._task(next(t for t in slot.plan.tasks.values() if t.level == 1), 0)  # opened, not run
+    slot.host._tasks.get(
+        next(t for t in slot.plan.tasks.values() if t.level == 1), 0
+    )  # opened, not run
     ((status, what),) = slot.get("value", "a")
     assert status is Status.RETRY and "not loaded" in what
     assert slot.wanted_batches == 1

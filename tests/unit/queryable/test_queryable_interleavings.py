@@ -16,11 +16,11 @@ from millpond.common import Types
 from millpond.datastream.state import MapStateDescriptor, StateKind
 from millpond.queryable.protocol import Status
 from millpond.state.handles import CurrentKey, WatchedMapStateHandle
-from millpond.state.hash.backend import HashKeyGroup
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.hash.backend import HashShard
+from millpond.state.shard_state import ShardState
 from tests.unit.queryable.queryable_slot import HandSlot
 
-_TRACED = ("tables", "lists", "maps", "handles", "key_group_state", "change_log")  # of state/
+_TRACED = ("tables", "lists", "maps", "handles", "shard_state", "change_log")  # of state/
 _TRACED += ("state_views", "host", "answers")
 
 
@@ -114,7 +114,7 @@ def test_what_was_committed_is_read_while_a_table_changes(kind: str) -> None:
         for key in ("k", "new"):
 
             def begin(key: str = key, change: Any = change) -> Any:
-                table = HashKeyGroup().table(kind, StateKind(kind))
+                table = HashShard().table(kind, StateKind(kind))
                 table.watch()
                 if kind == "value":
                     table.set("k", 1)
@@ -145,7 +145,7 @@ def test_what_was_committed_is_read_while_a_function_changes_a_map(whole: bool) 
     for change in changes:
 
         def begin(change: Any = change) -> Any:
-            current, state = CurrentKey(), KeyGroupState(0)
+            current, state = CurrentKey(), ShardState(0)
             handle = WatchedMapStateHandle(descriptor, current)
             handle.bind(state)
             current.key = "k"

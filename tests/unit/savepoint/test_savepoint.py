@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from millpond.common import Duration, JobStatus, Time, Types, WatermarkStrategy
-from millpond.core.labels import split_label
 from millpond.datastream import (
     BroadcastProcessFunction,
     DataStream,
@@ -40,8 +38,8 @@ from millpond.plan.identity import JobIdentity
 from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.writer import building_folder
 from millpond.state.change_log import load
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.partition_log import PartitionLog, log_folder
+from millpond.state.shard_state import ShardState
 from millpond.testing import CUT, MarkedSource, direct_environment
 from tests.cuts import cut_by_time
 
@@ -462,7 +460,7 @@ def test_manifest_cannot_name_files_outside(tmp_path: Path) -> None:
 
 def test_job_under_way_does_not_take_a_savepoint(tmp_path: Path) -> None:
     folder = JobFolder.open(str(tmp_path), "job")
-    first = JobIdentity("1", None, 1, {}, [], [])
+    first = JobIdentity("1", None, 1, {}, {}, [], [], True)
     assert folder.check_identity(first) == first
     assert folder.check_identity(replace(first, savepoint="/a")).savepoint == "/a"
     log = EpochLog(folder)
@@ -578,21 +576,23 @@ def test_savepoint_leaves_memory_as_the_log_says(tmp_path: Path) -> None:
     executors.coordinator.commit_output()
     executor.savepoints().ask(str(tmp_path))
     executor._run_batch()
-    in_memory = {
-        number: own.state for (_, number), own in executor._passes._host._states._states.items()
-    }
-    logged = {}
+    in_memory = [
+        own.state
+        for states in executor._passes._host._states._states.values()
+        for own in states.values()
+    ]
+    logged = []
     for (level, partition), position in executors.coordinator._logs.items():
         log = PartitionLog(executors.storage, log_folder(level, partition), "reader")
         log.go_to(position)
-        for label in log.labels():
-            state, _ = load(log.of(label), None, "log", partial(KeyGroupState, 0))
-            logged[split_label(label)[1]] = state
-    assert any(not state.is_empty() for state in logged.values())
-    for number, state in logged.items():
+        for kept in in_memory:
+            state = ShardState(kept.number, None, kept.grouping)
+            load(log.of, state)
+            logged.append((kept, state))
+    assert any(not state.is_empty() for _, state in logged)
+    for kept, state in logged:
         # Types of states that are still empty are not in a log that nothing was written to.
-        kept, found = in_memory[number].snapshot(), state.snapshot()
-        assert {**kept, "types": {}} == {**found, "types": {}}
+        assert {**kept.snapshot(), "types": {}} == {**state.snapshot(), "types": {}}
     executors.close(JobStatus.FINISHED)
 
 

@@ -15,7 +15,7 @@ from millpond.savepoint import Savepoint
 from millpond.savepoint.manifest import Manifest, OperatorEntry, describe_file
 from millpond.savepoint.reader import SavepointReader
 from millpond.savepoint.writer import StateFile
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 from millpond.state.types.schemas import PICKLE
 from millpond.testing import CUT
 from tests.unit.savepoint.test_savepoint import go_on, run_and_save
@@ -98,7 +98,7 @@ def test_lists_of_subtasks_in_different_forms_are_dealt_out_together(tmp_path: P
     Manifest("id", 0, "", "", "", 0, 2, False, [operator], [], job_file).write(tmp_path)
     content = SavepointReader(tmp_path).subtask_content("x", 0, 1)
     assert content is not None
-    state = KeyGroupState(0)
+    state = ShardState(0)
     state.apply(content)
     table = state.state(ListStateDescriptor("list", Types.DOUBLE()), "_operator.")
     assert table.data[None] == [1.0, 2.0, 3.5]

@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 
 from millpond.core import codec
 from millpond.core.codec import BlobKind
+from millpond.core.key_groups import key_group_of
+from millpond.core.storage import MemoryStorage
 from millpond.datastream.state import StateKind
-from millpond.errors import CorruptDataError, IncompatibleCheckpointError
+from millpond.errors import CorruptDataError, IncompatibleCheckpointError, ProgramError
 from millpond.state import change_log as changelog
-from millpond.state.change_log import CachedState, MemoryLogStore
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.change_log import MemoryLogStore
+from millpond.state.grouping import Grouping
+from millpond.state.partition_log import EMPTY
+from millpond.state.shard_state import ShardState
+from tests.unit.state.workers import Worker, run_batches
 
 KEYS = st.sampled_from(["a", "b", "c"])
 SMALL = st.integers(0, 5)
@@ -31,9 +36,9 @@ OPERATION = st.one_of(
     st.tuples(st.just("timer delete"), SMALL, KEYS),
     st.tuples(st.just("timers fire"), SMALL),
 )
-# What happens to a batch: it commits; its attempt is lost and it runs again, in the same worker or
-# in another one; or it commits and the next batch runs in a worker that slept for a while.
-FATE = st.sampled_from(["commit", "lost, same worker", "lost, other worker", "old worker"])
+# What happens to a batch: see `run_batches`.
+FATE = st.sampled_from(["counts", "lost, same worker", "lost, other worker", "fails", "old worker"])
+ALL_KEY_GROUPS = Grouping(range(128), 128)
 
 
 class Model:
@@ -77,11 +82,7 @@ class Model:
         )
 
 
-def new_state() -> KeyGroupState:
-    return KeyGroupState(0)
-
-
-def apply(state: KeyGroupState, operation: tuple[Any, ...]) -> None:
+def apply(state: ShardState, operation: tuple[Any, ...]) -> None:
     name, *rest = operation
     values = state.table("v", StateKind.VALUE)
     lists = state.table("l", StateKind.LIST)
@@ -110,7 +111,7 @@ def apply(state: KeyGroupState, operation: tuple[Any, ...]) -> None:
             pass
 
 
-def content(state: KeyGroupState) -> Any:
+def content(state: ShardState) -> Any:
     drained = copy.deepcopy(state.event_timers)
     timers = []
     while (timer := drained.pop_due(1 << 62)) is not None:
@@ -123,74 +124,75 @@ def content(state: KeyGroupState) -> Any:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
     st.lists(st.tuples(st.lists(OPERATION, max_size=8), FATE), max_size=12),
     st.sampled_from([40, 200, 1 << 20]),
     st.sampled_from([0, 1000, 1 << 20]),
+    st.sampled_from([None, ALL_KEY_GROUPS]),
 )
 def test_state_equals_the_model_whatever_happens_to_batches(
-    batches: list[tuple[list[Any], str]], compact_bytes: int, joined_bytes: int
+    batches: list[tuple[list[Any], str]],
+    compact_bytes: int,
+    joined_bytes: int,
+    grouping: Grouping | None,
 ) -> None:
-    """E41, E42: after every fate the state a worker loads is exactly the committed one, including
-    the order of maps and of timers."""
+    """E41, E42: whatever happens, the state that a worker works on is exactly the one that counts, including
+    the order of maps and of timers; with one log, and with one per key group."""
     limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.JOINED_BYTES
     changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = compact_bytes, 64
     changelog.JOINED_BYTES = joined_bytes
+    model = Model()
+
+    def check(state: ShardState) -> None:
+        assert content(state) == model.content()
+
     try:
-        store, model = MemoryLogStore(), Model()
-        workers: list[CachedState | None] = [None, None, None]
-        for operations, fate in batches:
-            worker = 0
-            if fate.startswith("lost"):
-                before = copy.deepcopy(store)
-                state, head = changelog.load(store, workers[0], "test", new_state)
-                for operation in operations:
-                    apply(state, operation)
-                workers[0] = changelog.append(store, state, head)
-                store = before
-                worker = 0 if fate == "lost, same worker" else 1
-            elif fate == "old worker":
-                worker = 2
-            state, head = changelog.load(store, workers[worker], "test", new_state)
-            assert content(state) == model.content()
-            for operation in operations:
-                apply(state, operation)
-                model.apply(operation)
-            workers[worker] = changelog.append(store, state, head)
-        for cached in [None, *workers]:
-            state, _ = changelog.load(store, cached, "test", new_state)
-            assert content(state) == model.content()
+        run_batches(batches, model, apply, check, lambda: ShardState(0, None, grouping))
     finally:
         changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.JOINED_BYTES = limits
 
 
-def grown_log(batches: int) -> tuple[MemoryLogStore, list[int]]:
-    store, sizes = MemoryLogStore(), []
-    cached = None
+class OneLog:
+    """A state with one log, batch after batch."""
+
+    def __init__(self) -> None:
+        self.store = MemoryLogStore()
+        self.state = ShardState(0)
+
+    def append(self) -> list[changelog.Written]:
+        written = changelog.append(lambda _: self.store, self.state)
+        self.state.commit()
+        return written
+
+    def set(self, key: str, value: object) -> None:
+        self.state.table("v", StateKind.VALUE).set(key, value)
+
+    def loaded(self) -> ShardState:
+        state = ShardState(0)
+        state.where = "operator 'x'"
+        changelog.load(lambda _: self.store, state)
+        return state
+
+
+def grown_log(batches: int) -> OneLog:
+    log = OneLog()
     for batch in range(batches):
-        state, head = changelog.load(store, cached, "test", new_state)
-        state.table("v", StateKind.VALUE).set(f"key {batch % 50}", batch)
-        before = set(store._rows)
-        cached = changelog.append(store, state, head)
-        sizes.append(sum(len(store._rows[row]) for row in store._rows if row not in before))
-    return store, sizes
+        log.set(f"key {batch % 50}", batch)
+        log.append()
+    return log
 
 
 def test_a_batch_writes_what_changed_not_the_state() -> None:
     """E41: one changed key costs the same however large the state is."""
-    store = MemoryLogStore()
-    state, head = changelog.load(store, None, "test", new_state)
+    log = OneLog()
     for number in range(10_000):
-        state.table("v", StateKind.VALUE).set(f"key {number}", number)
-    cached = changelog.append(store, state, head)
+        log.set(f"key {number}", number)
+    log.append()
     written = []
     for number in range(20):
-        state, head = changelog.load(store, cached, "test", new_state)
-        state.table("v", StateKind.VALUE).set("key 7", number)
-        rows = set(store._rows)
-        cached = changelog.append(store, state, head)
-        written.append(sum(len(store._rows[row]) for row in store._rows if row not in rows))
+        log.set("key 7", number)
+        written += [own.bytes_written for own in log.append()]
     assert max(written[1:]) < 400, "only the first small batch may write the one snapshot"
 
 
@@ -199,101 +201,106 @@ def test_what_batches_write_is_at_most_three_times_what_changed_however_large_th
     keys_per_batch: int,
 ) -> None:
     """E41: over thousands of batches, snapshots and runs included."""
-    store = MemoryLogStore()
-    state, head = changelog.load(store, None, "test", new_state)
+    log = OneLog()
     for number in range(20_000):
-        state.table("v", StateKind.VALUE).set(f"key {number}", number)
-    cached = changelog.append(store, state, head)
-    first = cached.head.written_bytes
+        log.set(f"key {number}", number)
+    ((_, first, _),) = log.append()
     written = changed = number = 0
     while changed < 4 * first and number < 3000:
-        state, head = changelog.load(store, cached, "test", new_state)
         for key in range(keys_per_batch):
-            state.table("v", StateKind.VALUE).set(f"key {(number * 31 + key) % 20_000}", number)
-        changed += len(codec.encode(BlobKind.CHANGE, state.changes()))
-        cached = changelog.append(store, state, head)
-        written += cached.head.written_bytes
+            log.set(f"key {(number * 31 + key) % 20_000}", number)
+        changed += len(codec.encode(BlobKind.CHANGE, log.state.changes()))
+        written += log.append()[0].bytes_written
         number += 1
     assert written <= 3 * changed
-    assert len(store._rows) < number, "runs take the place of rows"
+    assert len(log.store._rows) < number, "runs take the place of rows"
 
 
 def test_a_state_that_only_grows_is_seldom_written_anew() -> None:
-    store, cached, written = MemoryLogStore(), None, 0
+    log, written = OneLog(), 0
     for batch in range(300):
-        state, head = changelog.load(store, cached, "test", new_state)
         for number in range(1000):
-            state.table("v", StateKind.VALUE).set(f"key {batch}-{number}", number)
-        cached = changelog.append(store, state, head)
-        written += cached.head.written_bytes
-    assert written < 1.5 * cached.head.bytes
+            log.set(f"key {batch}-{number}", number)
+        ((_, size, full),) = log.append()
+        written += size
+    assert written < 1.5 * full
 
 
 def test_a_state_that_no_longer_grows_is_written_anew_again() -> None:
-    store, cached = MemoryLogStore(), None
+    log = OneLog()
     for batch in range(400):
-        state, head = changelog.load(store, cached, "test", new_state)
         for number in range(1000):
-            state.table("v", StateKind.VALUE).set(f"key {min(batch, 40)}-{number}", batch)
-        cached = changelog.append(store, state, head)
-    state, _ = changelog.load(store, None, "test", new_state)
-    live = len(codec.encode(BlobKind.SNAPSHOT, state.snapshot()))
-    assert cached.head.bytes < 10 * live
+            log.set(f"key {min(batch, 40)}-{number}", batch)
+        ((_, _, full),) = log.append()
+    assert full < 10 * len(codec.encode(BlobKind.SNAPSHOT, log.loaded().snapshot()))
 
 
 def test_log_is_compacted_and_does_not_grow_without_bound() -> None:
-    store, _ = grown_log(2000)
-    assert len(store._rows) < 250
-    assert sum(map(len, store._rows.values())) < 5 * changelog.COMPACT_MIN_BYTES
-    state, _ = changelog.load(store, None, "test", new_state)
-    assert len(state.table("v", StateKind.VALUE).data) == 50
+    log = grown_log(2000)
+    assert len(log.store._rows) < 250
+    assert sum(map(len, log.store._rows.values())) < 5 * changelog.COMPACT_MIN_BYTES
+    assert len(log.loaded().table("v", StateKind.VALUE).data) == 50
 
 
 def test_state_that_did_not_change_writes_nothing() -> None:
-    store, _ = grown_log(3)
-    before = copy.deepcopy(store.__dict__)
-    state, head = changelog.load(store, None, "test", new_state)
-    changelog.append(store, state, head)
-    assert store.__dict__ == before
+    log = grown_log(3)
+    before = copy.deepcopy(log.store.__dict__)
+    log.append()
+    assert log.store.__dict__ == before
 
 
-def test_an_attempt_with_the_same_version_but_other_content_is_not_reused() -> None:
+def test_what_another_worker_has_written_is_not_taken_for_ones_own() -> None:
     """Two workers ran the same batch; the other one's result became the truth."""
-    store, _ = grown_log(3)
-    other = copy.deepcopy(store)
-    mine, head = changelog.load(store, None, "test", new_state)
-    mine.table("v", StateKind.VALUE).set("x", "mine")
-    cached = changelog.append(store, mine, head)
-    theirs, head = changelog.load(other, None, "test", new_state)
-    theirs.table("v", StateKind.VALUE).set("x", "theirs")
-    changelog.append(other, theirs, head)
-    state, _ = changelog.load(other, cached, "test", new_state)
-    assert state.table("v", StateKind.VALUE).data["x"] == "theirs"
+    storage = MemoryStorage()
+    mine, theirs = (Worker(storage, name, lambda: ShardState(0)) for name in "ab")
+    first = mine.run(EMPTY, [("value set", "x", 1)], apply)
+    mine.run(first, [("value set", "x", 2)], apply)
+    truth = theirs.run(first, [("value set", "x", 3)], apply)
+    found: list[Any] = []
+    mine.run(truth, [], apply, lambda state: found.append(content(state)[0]["x"]))
+    assert found == [3]
 
 
 def test_values_far_larger_than_a_chunk_survive() -> None:
-    store = MemoryLogStore()
-    state, head = changelog.load(store, None, "test", new_state)
-    big = "x" * (3 * changelog.CHUNK_BYTES + 17)
-    state.table("v", StateKind.VALUE).set("k", big)
-    changelog.append(store, state, head)
-    assert len(store._rows) == 4
-    state, _ = changelog.load(store, None, "test", new_state)
-    assert state.table("v", StateKind.VALUE).data["k"] == big
+    log, big = OneLog(), "x" * (3 * changelog.CHUNK_BYTES + 17)
+    log.set("k", big)
+    log.append()
+    assert len(log.store._rows) == 4
+    assert log.loaded().table("v", StateKind.VALUE).data["k"] == big
 
 
 def test_damaged_row_is_reported_with_its_place() -> None:
-    store, _ = grown_log(3)
-    number = max(store._rows)
-    row = bytearray(store._rows[number])
+    log = grown_log(3)
+    number = max(log.store._rows)
+    row = bytearray(log.store._rows[number])
     row[-1] ^= 0xFF
-    store._rows[number] = bytes(row)
-    with pytest.raises(CorruptDataError, match=f"operator 'x', row {number}: checksum"):
-        changelog.load(store, None, "operator 'x'", new_state)
+    log.store._rows[number] = bytes(row)
+    with pytest.raises(CorruptDataError, match=f"operator 'x', log 0, row {number}: checksum"):
+        log.loaded()
 
 
 def test_state_of_another_kind_under_the_same_name_is_refused() -> None:
-    store, _ = grown_log(1)
-    state, _ = changelog.load(store, None, "test", new_state)
+    state = grown_log(1).loaded()
     with pytest.raises(IncompatibleCheckpointError, match="stored as value state but declared as"):
         state.table("v", StateKind.MAP)
+
+
+def test_a_change_goes_to_the_logs_of_the_key_groups_that_changed() -> None:
+    """So a log can be read and cleaned up key group by key group."""
+    storage = MemoryStorage()
+    worker = Worker(storage, "a", lambda: ShardState(0, None, ALL_KEY_GROUPS))
+    position = worker.run(EMPTY, [("value set", key, 1) for key in "abc"], apply)
+    assert worker.log.labels() == {key_group_of(key, 128) for key in "abc"}
+    worker.log.go_to(position)
+    heads = {label: worker.log.read_head(label) for label in worker.log.labels()}
+    worker.log.go_to(worker.run(position, [("value set", "b", 2)], apply))
+    changed = {label for label in heads if worker.log.read_head(label) != heads[label]}
+    assert changed == {key_group_of("b", 128)}
+
+
+def test_key_that_belongs_to_no_key_group_of_the_shard_is_refused() -> None:
+    """It would be written to a log that nobody reads."""
+    state = ShardState(0, None, Grouping(range(2), 128))
+    state.table("v", StateKind.VALUE).set("a", 1)
+    with pytest.raises(ProgramError, match="The key 'a' does not belong to this subtask any more"):
+        changelog.append(lambda _: MemoryLogStore(), state)

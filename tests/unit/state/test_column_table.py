@@ -15,10 +15,10 @@ from millpond.datastream.columns import fields
 from millpond.datastream.state import StateKind
 from millpond.engine.exchange.field_keys import key_groups_in, keys_in
 from millpond.errors import IncompatibleCheckpointError
-from millpond.state import change_log as changelog
-from millpond.state.change_log import CachedState, MemoryLogStore
 from millpond.state.columns.table import ColumnTable
-from millpond.state.key_group_state import COLUMNS, KeyGroupState
+from millpond.state.shard_state import COLUMNS, ShardState
+from tests.unit.state.test_change_log import FATE
+from tests.unit.state.workers import run_batches
 
 KEYS = st.sampled_from(["a", "b", "c", "d"])
 SMALL = st.integers(0, 6)
@@ -29,7 +29,7 @@ OPERATION = st.one_of(
     st.tuples(st.just("delete"), SMALL, KEYS),
     st.tuples(st.just("fire"), SMALL),
 )
-FATE = st.sampled_from(["commit", "lost, same worker", "lost, other worker", "old worker"])
+END = ("end of the batch",)
 
 
 class Model:
@@ -55,17 +55,8 @@ class Model:
             return fired
         return []
 
-    def copy(self) -> Model:
-        copy = Model()
-        copy.values, copy.timers = dict(self.values), list(self.timers)
-        return copy
 
-
-def new_state() -> KeyGroupState:
-    return KeyGroupState(0)
-
-
-def table_of(state: KeyGroupState) -> ColumnTable:
+def table_of(state: ShardState) -> ColumnTable:
     table: ColumnTable = state.table(COLUMNS, StateKind.COLUMN)
     table.declare("n", numpy.dtype("int64"), numpy.int64(0))
     return table
@@ -106,32 +97,25 @@ def content(table: ColumnTable) -> tuple[Any, ...]:
 @given(st.lists(st.tuples(st.lists(OPERATION, max_size=5), FATE), max_size=12))
 @settings(max_examples=150, deadline=None)
 def test_state_is_what_the_log_says_whatever_happens_to_workers(batches: list[Any]) -> None:
-    store, model = MemoryLogStore(), Model()
-    cached: CachedState | None = None
-    for operations, fate in batches:
-        for attempt in range(2 if fate.startswith("lost") else 1):
-            state, head = changelog.load(store, cached, "here", new_state)
-            table, expected = table_of(state), model.copy()
-            for operation in operations:
-                assert apply(table, operation) == expected.apply(operation)
-            table.release_rows()
-            ran = changelog.append(store, state, head)
-            if fate.startswith("lost") and attempt == 0:
-                store.rollback()
-                cached = ran if fate == "lost, same worker" else None
-            else:
-                store.commit()
-                cached = cached if fate == "old worker" else ran
-                model = expected
-        if fate == "old worker":
-            cached = None
-        values, timers = content(table_of(changelog.load(store, None, "here", new_state)[0]))
+    model = Model()
+
+    def apply_to(state: ShardState, operation: tuple[Any, ...]) -> None:
+        if operation == END:
+            table_of(state).release_rows()
+        else:
+            apply(table_of(state), operation)
+
+    def check(state: ShardState) -> None:
+        values, timers = content(table_of(state))
         assert values == model.values
         assert timers == sorted(model.timers, key=lambda timer: timer[0])
 
+    ended = [([*operations, END], fate) for operations, fate in batches]
+    run_batches(ended, model, apply_to, check, lambda: ShardState(0))
+
 
 def test_rows_are_used_again_and_keys_without_content_take_none() -> None:
-    state = KeyGroupState(0)
+    state = ShardState(0)
     table = table_of(state)
     for start in range(0, 1000, 10):
         keys = [f"key-{number}" for number in range(start, start + 10)]
@@ -148,7 +132,7 @@ def test_rows_are_used_again_and_keys_without_content_take_none() -> None:
 
 
 def test_state_of_another_type_is_refused_with_its_name() -> None:
-    table = table_of(KeyGroupState(0))
+    table = table_of(ShardState(0))
     with pytest.raises(IncompatibleCheckpointError, match=r"'n' is stored as int64 .* as float64"):
         table.declare("n", numpy.dtype("float64"), numpy.float64(0))
 

@@ -19,8 +19,8 @@ from millpond.state import change_log as changelog
 from millpond.state.backends import OpenBackend, make_backend
 from millpond.state.change_log import MemoryLogStore
 from millpond.state.hash.backend import MemoryStateBackend
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.ordered.rocksdb import RocksDBStateBackend
+from millpond.state.shard_state import ShardState
 from millpond.testing import CUT, FAIL, MarkedSource, direct_environment
 from tests.unit.savepoint.test_savepoint import run_to_the_end
 
@@ -148,12 +148,12 @@ def test_log_of_a_job_that_kept_none_is_not_taken_for_an_empty_state() -> None:
     store = MemoryLogStore()
     backend = OpenBackend({"state.backend.type": "memory"}).backend
     assert isinstance(backend, MemoryStateBackend)
-    state, head = changelog.load(store, None, "here", lambda: KeyGroupState(0))
+    state = ShardState(0)
     state.event_timers.register(1, "key")
-    changelog.append(store, state, head, backend.keeps_log)
+    changelog.append(lambda _: store, state, backend.keeps_log)
     assert not store._rows
-    with pytest.raises(StateLostError, match="here"):
-        changelog.load(store, None, "here", lambda: KeyGroupState(0))
+    with pytest.raises(StateLostError, match="key group 7"):
+        changelog.load(lambda _: store, ShardState(7))
 
 
 def test_folder_of_a_slot_that_was_killed_is_used_anew(tmp_path: Path) -> None:

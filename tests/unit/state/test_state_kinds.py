@@ -52,18 +52,20 @@ from millpond.queryable.read_only_states import read_only_state
 from millpond.savepoint import Savepoint
 from millpond.savepoint.new_state import times_of
 from millpond.savepoint.state_tables import columns_of, to_content
+from millpond.state.grouping import Grouping
 from millpond.state.handle_kinds import make_handle
 from millpond.state.handles import CurrentKey, Handle
-from millpond.state.hash.backend import HashKeyGroup
+from millpond.state.hash.backend import HashShard
 from millpond.state.hash.maps import HashMapTable
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds import registry
 from millpond.state.kinds.kind import BackendFamily, Columns, StateKindSpec
+from millpond.state.kinds.map import MapKind
 from millpond.state.kinds.read_only import ReadOnlyView, refuse_change
 from millpond.state.kinds.rows import counted, repeated
-from millpond.state.ordered.key_group import StoredKeyGroup
 from millpond.state.ordered.maps import StoredMapTable
 from millpond.state.ordered.region import TableRegion
+from millpond.state.ordered.shard import StoredShard
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import MISSING, MapTable
 from millpond.state.type_check import check_types, declared_types
 from millpond.state.types.declared import declared_schemas
@@ -136,6 +138,9 @@ class SetKind(StateKindSpec[SetStateDescriptor, MapTable]):
         self, descriptor: SetStateDescriptor, current: CurrentKey, family: BackendFamily
     ) -> SetStateHandle:
         return SetStateHandle(descriptor, current)
+
+    def split(self, changes: Any, grouping: Grouping) -> Any:
+        return MapKind().split(changes, grouping)
 
     def to_columns(self, changes: Any, timed: bool) -> Columns:
         keys, counts, elements, *_ = map(decode_list, changes)
@@ -378,10 +383,10 @@ def unknown() -> StateDescriptor:
     return SetStateDescriptor("seen", Types.STRING())
 
 
-def with_store(use: Callable[[StoredKeyGroup], Any]) -> None:
+def with_store(use: Callable[[StoredShard], Any]) -> None:
     store = SqliteStore(":memory:")
     try:
-        use(StoredKeyGroup(store, 0, 0))
+        use(StoredShard(store, 0, 0))
     finally:
         store.close()
 
@@ -391,19 +396,22 @@ DECLARED: list[tuple[str, Callable[[], Any]]] = [
     ("specification", lambda: registry.spec_of(SET)),
     ("name in the log", lambda: registry.kind_text(SET, False)),
     ("handle", lambda: make_handle(unknown(), CurrentKey(), Any, BackendFamily.HASH)),
-    ("table in memory", lambda: HashKeyGroup().table("seen", SET)),
+    ("table in memory", lambda: HashShard().table("seen", SET)),
     ("table in a store", lambda: with_store(lambda group: group.table("seen", SET))),
-    ("table of a key group", lambda: KeyGroupState(0).table("seen", SET)),
-    ("state of a key group", lambda: KeyGroupState(0).state(unknown())),
+    ("table of a key group", lambda: ShardState(0).table("seen", SET)),
+    ("state of a key group", lambda: ShardState(0).state(unknown())),
     ("declared types", lambda: declared_schemas(unknown())),
     ("types of an operator", lambda: declared_types([("seen", unknown())])),
     ("read-only state", lambda: read_only_state(unknown(), [])),
-    ("queryable state", lambda: description(QueryableState("n", 0, None, unknown(), None, 1, 0))),  # type: ignore[arg-type]
+    (
+        "queryable state",
+        lambda: description(QueryableState("n", 0, None, unknown(), None, 1, 0, False)),
+    ),  # type: ignore[arg-type]
     ("new savepoint", lambda: Savepoint.new().with_state("uid", unknown(), {"ann": {"a"}})),
     ("times in a savepoint", lambda: times_of(unknown(), [])),
 ]
 STORED: list[tuple[str, Callable[[], Any]]] = [
-    ("change log", lambda: KeyGroupState(0).apply(CONTENT)),
+    ("change log", lambda: ShardState(0).apply(CONTENT)),
     ("savepoint of a state", lambda: columns_of(CONTENT)),
     ("state of a savepoint", lambda: to_content({"seen": ("set", {})}, {})),
     ("check of types", lambda: check_types("op", [("seen", unknown())], {"seen": [("set", {})]})),

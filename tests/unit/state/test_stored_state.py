@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections import namedtuple
 from collections.abc import Iterable, Iterator
@@ -22,26 +21,27 @@ from millpond.datastream.state import (
 )
 from millpond.datastream.state_backend import BackendContext, OrderedStore, StateBackend
 from millpond.engine.context import TaskClock
-from millpond.errors import StateLostError
 from millpond.state import change_log as changelog
 from millpond.state.backends import make_backend
-from millpond.state.change_log import CachedState, MemoryLogStore
+from millpond.state.change_log import MemoryLogStore
+from millpond.state.grouping import Grouping
 from millpond.state.handles import CurrentKey
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.ordered import tables as stored_tables
 from millpond.state.ordered import timers as stored_timers
 from millpond.state.ordered.key_bytes import KeyBytes, encode_key
-from millpond.state.ordered.key_group import StoredKeyGroup
 from millpond.state.ordered.map_handle import StoredMapStateHandle
 from millpond.state.ordered.rocksdb import RocksDBStateBackend
+from millpond.state.ordered.shard import StoredShard
 from millpond.state.ordered.timers import StoredTimers
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import MISSING
 from millpond.state.timers import TimerQueue, Timers
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.ttl.handles import TtlMapState
 from millpond.state.types.declared import declared_schemas
 from tests.sqlite_backend import SqliteBackend
-from tests.unit.state.test_change_log import FATE, Model, apply
+from tests.unit.state.test_change_log import ALL_KEY_GROUPS, FATE, Model, apply
+from tests.unit.state.workers import run_batches
 
 Pair = namedtuple("Pair", "left right")
 # Equal keys of different types are one key, as in a dictionary.
@@ -87,7 +87,7 @@ def expected(model: Model) -> Any:
     )
 
 
-def content(state: KeyGroupState) -> Any:
+def content(state: ShardState) -> Any:
     timers = []
     while (timer := state.event_timers.pop_due(1 << 62)) is not None:
         timers.append(timer[:2])
@@ -106,6 +106,7 @@ def content(state: KeyGroupState) -> Any:
     compact_bytes=st.sampled_from([40, 200, 1 << 20]),
     committed_early=st.booleans(),
     piece=st.sampled_from([1, 2, 4096]),
+    grouping=st.sampled_from([None, ALL_KEY_GROUPS]),
 )
 def test_state_equals_the_model_whatever_happens_to_batches(
     backend: StateBackend,
@@ -113,17 +114,15 @@ def test_state_equals_the_model_whatever_happens_to_batches(
     compact_bytes: int,
     committed_early: bool,
     piece: int,
+    grouping: Grouping | None,
 ) -> None:
-    def new_state() -> KeyGroupState:
-        return KeyGroupState(0, backend.key_group(next(_operators), 0))
+    model = Model()
 
-    def append(state: KeyGroupState, head: Any) -> CachedState:
-        written = changelog.append(store, state, head)
-        state.rest()
-        if committed_early:
-            state.commit()
-            written = written._replace(previous=None)
-        return written
+    def new_state() -> ShardState:
+        return ShardState(0, backend.shard(next(_operators), 0), grouping)
+
+    def check(state: ShardState) -> None:
+        assert content(state) == expected(model)
 
     limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES
     changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = compact_bytes, 64
@@ -131,31 +130,7 @@ def test_state_equals_the_model_whatever_happens_to_batches(
     for module in (stored_tables, stored_timers):
         pieces.setattr(module, "ENTRIES_AT_ONCE", piece)
     try:
-        store, model = MemoryLogStore(), Model()
-        workers: list[CachedState | None] = [None, None, None]
-        for operations, fate in batches:
-            worker = 0
-            if fate.startswith("lost"):
-                before = copy.deepcopy(store)
-                state, head = changelog.load(store, workers[0], "test", new_state)
-                for operation in operations:
-                    apply(state, operation)
-                workers[0] = append(state, head)
-                store = before
-                worker = 0 if fate == "lost, same worker" else 1
-            elif fate == "old worker":
-                worker = 2
-            state, head = changelog.load(store, workers[worker], "test", new_state)
-            assert content(state) == expected(model)
-            for operation in operations:
-                apply(state, operation)
-                model.apply(operation)
-            workers[worker] = append(state, head)
-        for cached in [None, *workers]:
-            state, _ = changelog.load(store, cached, "test", new_state)
-            assert content(state) == expected(model)
-        in_memory, _ = changelog.load(store, None, "test", lambda: KeyGroupState(0))
-        assert in_memory.table("v", StateKind.VALUE).data == model.values
+        run_batches(batches, model, apply, check, new_state, committed_early)
     finally:
         changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = limits
         pieces.undo()
@@ -167,7 +142,7 @@ def test_what_waits_to_be_written_is_seen_where_it_will_be(
     backend: StateBackend, operations: list[Any], stored: list[Any]
 ) -> None:
     """The order of iteration must not depend on where batches are cut."""
-    state, model = KeyGroupState(0, backend.key_group(next(_operators), 0)), Model()
+    state, model = ShardState(0, backend.shard(next(_operators), 0)), Model()
     for operation in stored:
         apply(state, operation)
         model.apply(operation)
@@ -215,9 +190,9 @@ class WatchedStore(OrderedStore):
 
 
 @pytest.fixture
-def watched() -> tuple[WatchedStore, KeyGroupState]:
+def watched() -> tuple[WatchedStore, ShardState]:
     store = WatchedStore()
-    state = KeyGroupState(0, StoredKeyGroup(store, 1, 0))
+    state = ShardState(0, StoredShard(store, 1, 0))
     for number in range(1000):
         state.table("m", StateKind.MAP).put("key", number, f"value {number}")
         state.table("l", StateKind.LIST).extend("key", [number])
@@ -227,7 +202,7 @@ def watched() -> tuple[WatchedStore, KeyGroupState]:
     return store, state
 
 
-def test_appending_to_a_list_reads_nothing(watched: tuple[WatchedStore, KeyGroupState]) -> None:
+def test_appending_to_a_list_reads_nothing(watched: tuple[WatchedStore, ShardState]) -> None:
     store, state = watched
     state.table("l", StateKind.LIST).extend("key", [1])
     state.changes()
@@ -236,7 +211,7 @@ def test_appending_to_a_list_reads_nothing(watched: tuple[WatchedStore, KeyGroup
 
 
 def test_an_entry_of_a_map_is_read_and_written_alone(
-    watched: tuple[WatchedStore, KeyGroupState],
+    watched: tuple[WatchedStore, ShardState],
 ) -> None:
     store, state = watched
     table = state.table("m", StateKind.MAP)
@@ -251,7 +226,7 @@ def test_an_entry_of_a_map_is_read_and_written_alone(
 
 
 def test_iteration_over_a_map_takes_only_what_is_asked_for(
-    watched: tuple[WatchedStore, KeyGroupState],
+    watched: tuple[WatchedStore, ShardState],
 ) -> None:
     store, state = watched
     store.taken = 0
@@ -260,7 +235,7 @@ def test_iteration_over_a_map_takes_only_what_is_asked_for(
     assert store.taken <= 4
 
 
-def timed_map(state: KeyGroupState, clock: TaskClock) -> TtlMapState:
+def timed_map(state: ShardState, clock: TaskClock) -> TtlMapState:
     clock.current.key = "key"
     expiry = Expiry(StateTtlConfig.new_builder(Time.seconds(1)).build(), clock)
     descriptor = MapStateDescriptor("timed", Types.INT(), Types.INT())
@@ -272,7 +247,7 @@ def timed_map(state: KeyGroupState, clock: TaskClock) -> TtlMapState:
 @pytest.mark.parametrize("what", ["items", "keys", "values"])
 def test_iteration_over_a_map_with_a_time_to_live_takes_only_what_is_asked_for(what: str) -> None:
     store, clock = WatchedStore(), TaskClock()
-    state = KeyGroupState(0, StoredKeyGroup(store, 1, 0))
+    state = ShardState(0, StoredShard(store, 1, 0))
     handle = timed_map(state, clock)
     handle.put_all({number: number for number in range(1000)})
     state.commit()
@@ -287,8 +262,8 @@ def test_iteration_over_a_map_with_a_time_to_live_takes_only_what_is_asked_for(w
 @pytest.mark.parametrize("storage", ["memory", "store"])
 def test_map_may_change_while_it_is_iterated_over(storage: str) -> None:
     clock = TaskClock()
-    stored = None if storage == "memory" else StoredKeyGroup(WatchedStore(), 1, 0)
-    state = KeyGroupState(0, stored)
+    stored = None if storage == "memory" else StoredShard(WatchedStore(), 1, 0)
+    state = ShardState(0, stored)
     handle = timed_map(state, clock)
     handle.put_all({number: number for number in range(10)})
     state.commit()
@@ -307,7 +282,7 @@ def test_map_may_change_while_it_is_iterated_over(storage: str) -> None:
 @pytest.mark.parametrize("has_read", [True, False])
 def test_deleting_what_is_known_not_to_be_there_changes_nothing(has_read: bool) -> None:
     """E41. Without having read, nobody knows."""
-    state = KeyGroupState(0, StoredKeyGroup(WatchedStore(), 1, 0))
+    state = ShardState(0, StoredShard(WatchedStore(), 1, 0))
     values, maps = state.table("v", StateKind.VALUE), state.table("m", StateKind.MAP)
     lists = state.table("l", StateKind.LIST)
     current = CurrentKey()
@@ -327,7 +302,7 @@ def test_deleting_what_is_known_not_to_be_there_changes_nothing(has_read: bool) 
 
 
 def test_what_was_put_in_this_batch_can_be_deleted_again() -> None:
-    state = KeyGroupState(0, StoredKeyGroup(WatchedStore(), 1, 0))
+    state = ShardState(0, StoredShard(WatchedStore(), 1, 0))
     values, maps = state.table("v", StateKind.VALUE), state.table("m", StateKind.MAP)
     lists = state.table("l", StateKind.LIST)
     assert values.data.get("key") is None and maps.entry("key", 1) is MISSING
@@ -343,7 +318,7 @@ def test_what_was_put_in_this_batch_can_be_deleted_again() -> None:
 
 
 def test_timers_are_set_and_deleted_without_reading(
-    watched: tuple[WatchedStore, KeyGroupState],
+    watched: tuple[WatchedStore, ShardState],
 ) -> None:
     store, state = watched
     state.event_timers.register(5000, "key")
@@ -354,7 +329,7 @@ def test_timers_are_set_and_deleted_without_reading(
 
 
 def test_timers_that_have_fired_are_not_met_again(
-    watched: tuple[WatchedStore, KeyGroupState],
+    watched: tuple[WatchedStore, ShardState],
 ) -> None:
     """What was deleted in the store would have to be skipped each time."""
     store, state = watched
@@ -370,7 +345,7 @@ def test_timers_that_have_fired_are_not_met_again(
     assert starts == sorted(starts)
 
 
-def test_few_timers_are_in_memory_at_a_time(watched: tuple[WatchedStore, KeyGroupState]) -> None:
+def test_few_timers_are_in_memory_at_a_time(watched: tuple[WatchedStore, ShardState]) -> None:
     store, state = watched
     store.taken = 0
     assert state.event_timers.pop_due(1000) == (1000, "key", None)
@@ -378,7 +353,7 @@ def test_few_timers_are_in_memory_at_a_time(watched: tuple[WatchedStore, KeyGrou
 
 
 def test_reading_a_batch_again_after_it_rests_reads_the_store(
-    watched: tuple[WatchedStore, KeyGroupState],
+    watched: tuple[WatchedStore, ShardState],
 ) -> None:
     """Memory holds what a batch touches, no longer than the batch."""
     store, state = watched
@@ -446,21 +421,22 @@ def test_types_stay_in_the_log_while_a_state_is_empty(
     """Else a state that was empty at a snapshot could change its type unseen."""
     store, descriptor = MemoryLogStore(), ValueStateDescriptor("v", Types.INT())
 
-    def new_state() -> KeyGroupState:
-        return KeyGroupState(0, None if in_memory else StoredKeyGroup(WatchedStore(), 1, 0))
+    def new_state() -> ShardState:
+        return ShardState(0, None if in_memory else StoredShard(WatchedStore(), 1, 0))
 
-    cached: CachedState | None = None
+    state = new_state()
     for value in (None, 5, None, 6):
         monkeypatch.setattr(changelog, "COMPACT_MAX_CHANGES", 0 if value is None else 100)
-        state, head = changelog.load(store, cached, "test", new_state)
         table = state.state(descriptor)
         if value is None:
             table.remove("key")
         else:
             table.set("key", value)
         state.event_timers.register(1, str(value))
-        cached = changelog.append(store, state, head)
-    state, _ = changelog.load(store, None, "test", new_state)
+        changelog.append(lambda _: store, state)
+        state.commit()
+    state = new_state()
+    changelog.load(lambda _: store, state)
     assert state.types == {"v": declared_schemas(descriptor)}
 
 
@@ -468,7 +444,7 @@ def test_cleaning_up_before_a_snapshot_keeps_nothing_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = WatchedStore()
-    state = KeyGroupState(0, StoredKeyGroup(store, 1, 0))
+    state = ShardState(0, StoredShard(store, 1, 0))
     clock = TaskClock()
     expiry = Expiry(StateTtlConfig.new_builder(Time.seconds(1)).build(), clock)
     monkeypatch.setattr("millpond.state.ttl.expiry._THEN_REST", 10)
@@ -486,28 +462,12 @@ def test_cleaning_up_before_a_snapshot_keeps_nothing_in_memory(
     assert [entry for entry, _ in table.entries("key").items()] == list(range(0, 100, 2))
 
 
-def test_without_a_log_an_older_state_is_not_taken_for_the_newest() -> None:
-    store = MemoryLogStore()
-
-    def new_state() -> KeyGroupState:
-        return KeyGroupState(0)
-
-    state, head = changelog.load(store, None, "test", new_state)
-    state.event_timers.register(1, "a")
-    slept = changelog.append(store, state, head, keeps_log=True)
-    other, head = changelog.load(store, None, "test", new_state)
-    other.event_timers.register(2, "b")
-    changelog.append(store, other, head, keeps_log=False)
-    with pytest.raises(StateLostError):
-        changelog.load(store, slept, "test", new_state)
-
-
 @pytest.mark.parametrize("storage", ["memory", "store"])
 def test_one_large_map_is_cleaned_up_a_few_entries_at_a_time(storage: str) -> None:
     """E33, of one key: whatever else happens to it meanwhile."""
     clock, count = TaskClock(), 6_000
-    stored = None if storage == "memory" else StoredKeyGroup(WatchedStore(), 1, 0)
-    state = KeyGroupState(0, stored)
+    stored = None if storage == "memory" else StoredShard(WatchedStore(), 1, 0)
+    state = ShardState(0, stored)
     handle = timed_map(state, clock)
     handle.put_all({number: number for number in range(count)})
     state.commit()

@@ -26,7 +26,7 @@ OPERATIONS = st.lists(
 
 def restored(queue: TimerQueue) -> TimerQueue:
     copy = TimerQueue()
-    copy.apply(queue.snapshot())
+    copy.apply(queue.snapshot().encode())
     return copy
 
 

@@ -179,6 +179,7 @@ def _run(seconds: float, rate: int, source: Source, url: str, picture: str, fold
         "execution.checkpointing.dir": str(folder / "state"),
         "parallelism.default": 2,
         "pipeline.max-parallelism": 32,
+        "millpond.order-across-keys": False,  # users are counted one by one
     }
     environment = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict({"millpond.master": "local[2]", **configuration})

@@ -18,14 +18,14 @@ from millpond.datastream.state import StateKind
 from millpond.engine.chain import OperatorChain
 from millpond.engine.columns.events import EventContext, Events, Records
 from millpond.state.columns.table import ColumnTable
-from millpond.state.key_group_state import COLUMNS, KeyGroupState
+from millpond.state.shard_state import COLUMNS, ShardState
 
 _TRY_LONGER_AFTER = 32
 _NONE = numpy.empty(0, numpy.int64)
 
 
 class ColumnTask:
-    """An opened chain, bound to one key group at a time. For each key group, call `bind`, then `run` and the
+    """An opened chain, bound to one shard at a time. For each shard, call `bind`, then `run` and the
     methods that advance the clocks, then `finish`, which sends the results down the chain."""
 
     def __init__(self, chain: OperatorChain) -> None:
@@ -38,8 +38,8 @@ class ColumnTask:
         self._stretch = _Stretch()
         self._timers_go_on = False  # the last event was a timer, and more may fire at the same time
 
-    def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
-        """Turn to a key group, with the clocks at the given times."""
+    def bind(self, state: ShardState, watermark: int, processing_time_ms: int) -> None:
+        """Turn to a shard, with the clocks at the given times."""
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
         self._clock.bind(state)
@@ -80,7 +80,7 @@ class ColumnTask:
         self._clock.processing_time_ms = processing_time_ms
 
     def finish(self) -> None:
-        """Send the results of this key group down the chain."""
+        """Send the results of this shard down the chain."""
         self._table.release_rows()
         outputs, self._outputs = self._outputs, {}
         self._root.send((tag, Bundle.joined(bundles)) for tag, bundles in outputs.items())

@@ -88,13 +88,19 @@ class Router:
     def exchange_sender(self, exchange: ExchangePlan) -> Callable[[Bundle], None]:
         """Return the function that sends records through an exchange."""
         target = self._plan.tasks[exchange.target_task]
-        labels = [make_label(target.ordinal, number) for number in range(target.labels)]
+        labels = [make_label(target.ordinal, shard) for shard in range(target.shards)]
         where = self._plan.operators[exchange.source_operator].name
         choose = self._chooser(
-            exchange.kind, exchange.key_selector, exchange.partitioner, target.labels, where
+            exchange.kind,
+            exchange.key_selector,
+            exchange.partitioner,
+            target.max_parallelism if exchange.kind is ExchangeKind.KEY else target.shards,
+            where,
         )
         if derives_keys(target, exchange):
-            choose = _field_key_chooser(exchange.key_selector, target.labels, choose)
+            choose = _field_key_chooser(exchange.key_selector, target.max_parallelism, choose)
+        if exchange.kind is ExchangeKind.KEY and not target.by_key_group:
+            choose = _by_subtask(choose, target.parallelism, target.max_parallelism)
         return self._outlet(target.level, exchange.id, labels, choose).send
 
     def sink_sender(self, sink: SinkPlan, exchange: Exchange) -> Callable[[Bundle], None]:
@@ -266,6 +272,17 @@ def _key_chooser(selector: KeyFunction, max_parallelism: int) -> Choose:
         return freeze_all(keys), numbers
 
     return choose
+
+
+def _by_subtask(choose: Choose, parallelism: int, max_parallelism: int) -> Choose:
+    """Return a chooser of subtasks, given one of key groups (C4)."""
+
+    def subtasks(values: Values) -> tuple[list[Any] | None, int | Numbers | None]:
+        keys, key_groups = choose(values)
+        assert key_groups is not None
+        return keys, key_groups * parallelism // max_parallelism
+
+    return subtasks
 
 
 def derives_keys(task: TaskPlan, exchange: ExchangePlan) -> bool:

@@ -61,6 +61,8 @@ class Operator:
     """True if, at the same instant, records of input 1 come before those of input 0."""
     batch_mode = False
     """True if the job runs in batch mode. Set by the chain."""
+    is_keyed_root = False
+    """True if the operator gets its records by key, and so may have keyed state. Set by the chain."""
 
     def __init__(self, plan: OperatorPlan, clock: TaskClock, subtask: int) -> None:
         self.plan = plan
@@ -90,6 +92,18 @@ class Operator:
     def by_record(self) -> RecordOperator | None:
         """Return this operator if it wants its records one by one; None if it takes whole bundles."""
         return None
+
+    def by_key(self, bundle: Bundle, values: list[Any]) -> Iterable[Any]:
+        """Return the values of a bundle. If they came by key, the key of each is the current one while it is
+        looked at."""
+        if not self.is_keyed_root or bundle.keys is None:
+            return values
+        return self._with_keys(thaw_all(bundle.keys), values)
+
+    def _with_keys(self, keys: list[Any], values: list[Any]) -> Iterable[Any]:
+        current = self.clock.current
+        for current.key, value in zip(keys, values, strict=True):
+            yield value
 
     def process(self, bundle: Bundle) -> None:
         """Take a bundle and emit what comes of it. Operators that are always roots are never called."""

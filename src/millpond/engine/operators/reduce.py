@@ -41,7 +41,7 @@ class ReduceOperator(RecordOperator):
         )
 
     def process(self, bundle: Bundle) -> None:
-        """Reduce all records of a key group at once. There are no timers between them."""
+        """Reduce all records of a shard at once. There are no timers between them."""
         function, keys = self.plan.function, thaw_all(bundle.keys or [])
         assert self.clock.state is not None
         table = self.clock.state.table("_reduce", StateKind.REDUCING)

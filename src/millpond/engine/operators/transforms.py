@@ -47,9 +47,10 @@ class MapOperator(Operator):
             return
         results: list[Any] = []
         try:
-            first = self._map(values[0])
+            mapped = map(self._map, self.by_key(bundle, values))
+            first = next(mapped)
             results.append(freeze(first))
-            rest = map(self._map, itertools.islice(values, 1, None))
+            rest = mapped
             if results[0] is first:
                 results.extend(rest)
             else:
@@ -89,7 +90,7 @@ class FlatMapOperator(Operator):
         positions: list[int] = []
         value = None
         try:
-            for position, value in enumerate(bundle.open_values()):
+            for position, value in enumerate(self.by_key(bundle, bundle.open_values())):
                 returned = flat_map(value)
                 if returned is not None:
                     for result in returned:
@@ -113,7 +114,7 @@ class FilterOperator(Operator):
         values = bundle.open_values()
         kept: list[Any] = []
         try:
-            kept.extend(map(self._filter, values))
+            kept.extend(map(self._filter, self.by_key(bundle, values)))
         except Exception as problem:
             raise self.failed(problem, "filter", values[len(kept)]) from None
         if all(kept):
@@ -141,7 +142,11 @@ class ProcessOperator(Operator):
         value = None
         try:
             for position, (value, timestamp, watermark) in enumerate(
-                zip(bundle.open_values(), bundle.each_timestamp(), bundle.each_watermark())  # noqa: B905 (some are endless)
+                zip(  # noqa: B905 (some are endless)
+                    self.by_key(bundle, bundle.open_values()),
+                    bundle.each_timestamp(),
+                    bundle.each_watermark(),
+                )
             ):
                 clock.timestamp = timestamp
                 clock.watermark = watermark

@@ -20,7 +20,7 @@ from millpond.engine.context import TaskClock, TaskRuntimeContext
 from millpond.engine.windows.alignment import alignment_of
 from millpond.engine.windows.general import Stamped, WindowOperator, at_rest
 from millpond.plan.physical import OperatorPlan
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import DataTable
 from millpond.state.timers import Timers
 
@@ -40,8 +40,8 @@ class AlignedWindowOperator(WindowOperator):
         super().open(context)
         self.clock.bound.append(self)
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the state of a key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the state of a shard."""
         self._table = self._content.table
         self._timers = state.event_timers
 

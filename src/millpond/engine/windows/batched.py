@@ -19,7 +19,7 @@ from millpond.engine.windows.contents import WindowStateStore
 from millpond.engine.windows.general import WindowOperator
 from millpond.errors import ProgramError
 from millpond.state.combining import Combining
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 
 
 class BatchedWindowOperator(WindowOperator):
@@ -33,12 +33,12 @@ class BatchedWindowOperator(WindowOperator):
         self.begin()
         self.clock.bound.append(self)
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the state of a key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the state of a shard."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Forget what is open and what was emitted. Called before each key group, and after a failure."""
+        """Forget what is open and what was emitted. Called before each shard, and after a failure."""
         self._open: dict[Any, Any] = {}
         self._emitted = PlacedResults(self.clock.watermark)
 

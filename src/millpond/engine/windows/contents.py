@@ -21,8 +21,8 @@ from millpond.engine.context import TaskClock
 from millpond.errors import ProgramError
 from millpond.state.handle_kinds import make_handle
 from millpond.state.handles import CurrentKey
-from millpond.state.key_group_state import KeyGroupState
 from millpond.state.kinds.registry import spec_of
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import MISSING, DataTable, ValueTable
 
 # A window as it is written in state and timers. Millpond's windows become plain tuples, which pack well; a
@@ -59,11 +59,11 @@ class WindowScope:
         self.current = CurrentKey()
         self._handles: dict[tuple[str, str], Any] = {}
         self._asked: set[str] = set()  # prefixes of the handles
-        self.prefixes: set[str] = set()  # those, and the prefixes of all states of the key group
+        self.prefixes: set[str] = set()  # those, and the prefixes of all states of the shard
         clock.bound.append(self)
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the state of another key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the state of another shard."""
         self.prefixes = self._asked | {name.partition(".")[0] for name in state.tables}
 
     def turn_to(self, key: object, namespace: Namespace) -> None:
@@ -147,7 +147,7 @@ class WindowContent:
 
     @property
     def table(self) -> DataTable:
-        """The table of the key group: (key, namespace) -> content at rest."""
+        """The table of the shard: (key, namespace) -> content at rest."""
         table: DataTable = self._handle._table
         return table
 
@@ -175,8 +175,8 @@ class MergedWindows:
         self._assigner = assigner
         clock.bound.append(self)
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the state of another key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the state of another shard."""
         self._table = state.table(_MERGED, StateKind.VALUE)
 
     def of(self, key: object) -> dict[Namespace, Namespace]:

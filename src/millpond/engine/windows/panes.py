@@ -34,7 +34,7 @@ from millpond.engine.windows.batched import BatchedWindowOperator
 from millpond.engine.windows.sliding_total import SlidingTotal, SlidingTotals
 from millpond.errors import ProgramError
 from millpond.plan.physical import OperatorPlan
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import MISSING, MapTable
 
 _PANES = "_panes"
@@ -52,7 +52,7 @@ class PaneWindowOperator(BatchedWindowOperator):
         self._size, self._slide, self._offset, self._pane = alignment_of(self._assigner)
         self._keeps_totals = self._size // self._pane > _FEW_PANES
 
-    def bind(self, state: KeyGroupState) -> None:
+    def bind(self, state: ShardState) -> None:
         self._table: MapTable = state.table(_PANES, StateKind.MAP)
         self._derived = state.derived
 

@@ -18,7 +18,7 @@ from millpond.core.key_groups import order_of
 from millpond.datastream.state import StateKind
 from millpond.engine.context import TaskRuntimeContext
 from millpond.engine.windows.batched import BatchedWindowOperator
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 from millpond.state.tables import MISSING, ValueTable
 
 _SESSIONS = "_sessions"
@@ -59,7 +59,7 @@ class SessionWindowOperator(BatchedWindowOperator):
         super().open(context)
         self._gap: int | None = getattr(self._assigner, "session_gap", None)
 
-    def bind(self, state: KeyGroupState) -> None:
+    def bind(self, state: ShardState) -> None:
         self._table: ValueTable = state.table(_SESSIONS, StateKind.VALUE)
         self._timers = state.event_timers
 

@@ -25,7 +25,7 @@ def _order(entry: tuple[object, SlidingTotal]) -> tuple[int, str, str]:
 
 
 class SlidingTotals:
-    """The totals of all keys of a key group."""
+    """The totals of all keys of a shard."""
 
     def __init__(self, merge: Merge) -> None:
         self.end = MIN_TIMESTAMP  # panes that begin before this time have been added

@@ -14,14 +14,14 @@ from typing import TypeVar, TypeVarTuple
 from millpond.core.bundle import Bundle
 from millpond.engine.chain import OperatorChain
 from millpond.engine.windows.batched import BatchedWindowOperator
-from millpond.state.key_group_state import KeyGroupState
+from millpond.state.shard_state import ShardState
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
 class WindowTask:
-    """An opened chain, bound to one key group at a time. For each key group, call `bind`, then `run` and the
+    """An opened chain, bound to one shard at a time. For each shard, call `bind`, then `run` and the
     methods that advance the clocks, then `finish`, which sends the results down the chain."""
 
     def __init__(self, chain: OperatorChain) -> None:
@@ -30,8 +30,8 @@ class WindowTask:
         assert isinstance(chain.root, BatchedWindowOperator)
         self._root: BatchedWindowOperator = chain.root
 
-    def bind(self, state: KeyGroupState, watermark: int, processing_time_ms: int) -> None:
-        """Turn to a key group, with the clocks at the given times."""
+    def bind(self, state: ShardState, watermark: int, processing_time_ms: int) -> None:
+        """Turn to a shard, with the clocks at the given times."""
         self._clock.watermark = watermark
         self._clock.processing_time_ms = processing_time_ms
         self._clock.bind(state)
@@ -70,5 +70,5 @@ class WindowTask:
             raise self._root.failed(problem, self._root.action, None) from None
 
     def finish(self) -> None:
-        """Write what is still open to the state, and send the results of this key group down the chain."""
+        """Write what is still open to the state, and send the results of this shard down the chain."""
         self._root.send(self._guarded(self._root.settle).bundles())

@@ -1,9 +1,9 @@
 """How a slot whose run is gone comes to work for the next run of its job, instead of a new process.
 
 What it holds needs no other proof than in any batch: the journal says how far the log counts, and a state is
-used only if the log went through exactly this version of it. What must be right besides is the process: its
-limits, and the code that it has imported. Functions are closed, and opened anew from the plan of the new run;
-their modules, however, stay as they are.
+used only if it was left at exactly this position (`engine/kept_states.py`). What must be right besides is the
+process: its limits, and the code that it has imported. Functions are closed, and opened anew from the plan of
+the new run; their modules, however, stay as they are.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from millpond.executors.slot.protocol import Connection, ConnectionLost, MessageKind
@@ -80,6 +81,11 @@ class ImportedFiles:
             if signature is None or _signature(path) != signature:
                 return path
         return None
+
+    def any_below(self, folders: Iterable[str]) -> bool:
+        """Return whether a module was imported from one of these folders."""
+        prefixes = tuple(os.path.join(folder, "") for folder in folders if folder)
+        return any(path.startswith(prefixes) for path in self._files)
 
 
 def _signature(path: str) -> _Signature | None:

@@ -179,8 +179,9 @@ class Slot:
     def _load_plan(self, blob: bytes, attempt: int) -> None:
         if self._passes is None:
             settings = self._settings
+            older: JobHost | None = None
             if self._older_passes is not None:
-                self._older_passes.close()
+                older = self._older_passes.retire()
                 self._older_passes = None
                 self._garbage.look_through_everything()
             try:
@@ -193,6 +194,7 @@ class Slot:
                     self._memory_limit_mb,
                     self._surroundings,
                     self._views,
+                    older,
                 )
                 self._passes = Passes(host, SinkHost(bytes(blob), self._surroundings))
             except ModuleNotFoundError as problem:

@@ -16,7 +16,7 @@ from millpond.state.columns.table import COLUMNS, ColumnTable
 from millpond.state.rolling import running
 
 if TYPE_CHECKING:
-    from millpond.state.key_group_state import KeyGroupState
+    from millpond.state.shard_state import ShardState
 
 Cells = NDArray[Any]
 
@@ -29,8 +29,8 @@ class ColumnStateHandle(ColumnState):
         self._name = descriptor.name
         self._table = ColumnTable()
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the table of another key group. Raises IncompatibleCheckpointError if the column is stored
+    def bind(self, state: ShardState) -> None:
+        """Turn to the table of another shard. Raises IncompatibleCheckpointError if the column is stored
         with another type or default."""
         self._table = state.table(COLUMNS, StateKind.COLUMN)
         self._table.declare(self._name, self._descriptor.dtype, self._descriptor.default)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 from numpy.typing import NDArray
 
+from millpond.core.codec import are_immutable
 from millpond.core.columns import (
     FloatColumn,
     IntColumn,
@@ -317,6 +318,10 @@ class ColumnTable(StateTable):
     def is_empty(self) -> bool:
         """Return True if no key has a row."""
         return not self._row_of
+
+    def has_plain_keys(self) -> bool:
+        """Return whether all keys are of Python's own types."""
+        return are_immutable(self._row_of)
 
     def event_timer_count(self) -> int:
         """Return how many timers there are."""

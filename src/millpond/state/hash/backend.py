@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from millpond.datastream.state import StateKind
-from millpond.datastream.state_backend import KeyGroupStorage, StateBackend
+from millpond.datastream.state_backend import ShardStorage, StateBackend
 from millpond.state.kinds.registry import spec_of
 from millpond.state.tables import StateTable
 from millpond.state.timers import TimerQueue, Timers
 
 
-class HashKeyGroup(KeyGroupStorage):
-    """The tables and timers of a key group in memory."""
+class HashShard(ShardStorage):
+    """The tables and timers of a shard in memory."""
 
     def table(self, name: str, kind: StateKind) -> StateTable:
         """Return an empty table in memory."""
@@ -27,9 +27,9 @@ class HashMapStateBackend(StateBackend):
     in_memory = True
     reads_from_any_thread = True
 
-    def key_group(self, operator: int, number: int) -> KeyGroupStorage:
-        """Return empty storage for a key group."""
-        return HashKeyGroup()
+    def shard(self, operator: int, number: int) -> ShardStorage:
+        """Return empty storage for a shard."""
+        return HashShard()
 
 
 class MemoryStateBackend(HashMapStateBackend):

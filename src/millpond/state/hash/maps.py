@@ -7,8 +7,9 @@ from itertools import chain, compress, islice
 from operator import itemgetter
 from typing import Any
 
-from millpond.core.columns import ConstantColumn, decode_list, encode_list
-from millpond.state.tables import MISSING, Changes, MapTable
+from millpond.core.codec import are_immutable
+from millpond.core.columns import decode_list, encode_list
+from millpond.state.tables import MISSING, ChangeColumns, Changes, MapTable
 
 
 class HashMapTable(MapTable):
@@ -125,6 +126,10 @@ class HashMapTable(MapTable):
     def changes(self) -> Changes:
         """Return keys, how many entries of each follow, the entries, their values; (key, entry) of those that
         are gone; of those that moved to the end."""
+        return tuple(map(encode_list, self.change_columns()))
+
+    def change_columns(self) -> ChangeColumns:
+        """Return what `changes` returns, before it is encoded."""
         get = self.data.get
         nothing: dict[object, Any] = {}
         locations = list(self.undo)
@@ -142,12 +147,12 @@ class HashMapTable(MapTable):
             values = list(compress(values, there))
         moved = [(key, entry) for key, entry in self.moved if entry in get(key, nothing)]
         return (
-            encode_list(list(map(itemgetter(0), locations))),
-            ConstantColumn(1, len(locations)).encode(),
-            encode_list(list(map(itemgetter(1), locations))),
-            encode_list(values),
-            encode_list(gone),
-            encode_list(moved),
+            list(map(itemgetter(0), locations)),
+            [1] * len(locations),
+            list(map(itemgetter(1), locations)),
+            values,
+            gone,
+            moved,
         )
 
     def snapshot(self) -> Changes:
@@ -203,6 +208,10 @@ class HashMapTable(MapTable):
                     del self.data[key]
         self.commit()
         return True
+
+    def has_plain_keys(self) -> bool:
+        """Return whether all keys and entries are of Python's own types."""
+        return are_immutable(self.data) and are_immutable(chain.from_iterable(self.data.values()))
 
     def is_empty(self) -> bool:
         """Return True if no key has anything."""

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
+from millpond.core.codec import are_immutable
 from millpond.core.columns import decode_list, encode_list
-from millpond.state.tables import MISSING, Changes, ListTable, ValueTable
+from millpond.state.tables import MISSING, ChangeColumns, Changes, ListTable, ValueTable
 
 
 class HashValueTable(ValueTable):
@@ -60,14 +61,14 @@ class HashValueTable(ValueTable):
 
     def changes(self) -> Changes:
         """Return (keys, their values, keys that are gone)."""
+        return tuple(map(encode_list, self.change_columns()))
+
+    def change_columns(self) -> ChangeColumns:
+        """Return (keys, their values, keys that are gone)."""
         data = self.data
         gone = [key for key in self.undo if key not in data]
         keys = [key for key in self.undo if key in data] if gone else list(self.undo)
-        return (
-            encode_list(keys),
-            encode_list([data[key] for key in keys]),
-            encode_list(gone),
-        )
+        return keys, [data[key] for key in keys], gone
 
     def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
@@ -93,6 +94,10 @@ class HashValueTable(ValueTable):
                 self.data[key] = old
         self.undo.clear()
         return True
+
+    def has_plain_keys(self) -> bool:
+        """Return whether all keys are of Python's own types."""
+        return are_immutable(self.data)
 
     def is_empty(self) -> bool:
         """Return True if no key has anything."""
@@ -155,25 +160,25 @@ class HashListTable(ListTable):
 
     def changes(self) -> Changes:
         """Return (keys, whether elements are appended to each, how many elements each has, all elements)."""
+        return tuple(map(encode_list, self.change_columns()))
+
+    def change_columns(self) -> ChangeColumns:
+        """Return (keys, whether elements are appended to each, how many elements each has, all elements)."""
         lists = []
         for key, (length, replaced) in self.undo.items():
             elements = self.data.get(key, [])
             lists.append(elements[length:] if replaced is None else elements)
         appended = [replaced is None for _, replaced in self.undo.values()]
-        return self._encoded(list(self.undo), appended, lists)
+        return self._columns(list(self.undo), appended, lists)
 
     def snapshot(self) -> Changes:
         """Return everything, in the form of changes to an empty table."""
-        return self._encoded(list(self.data), [False] * len(self.data), list(self.data.values()))
+        columns = self._columns(list(self.data), [False] * len(self.data), list(self.data.values()))
+        return tuple(map(encode_list, columns))
 
     @staticmethod
-    def _encoded(keys: list[Any], appended: list[bool], lists: list[list[Any]]) -> tuple[Any, ...]:
-        return (
-            encode_list(keys),
-            encode_list(appended),
-            encode_list(list(map(len, lists))),
-            encode_list(list(chain.from_iterable(lists))),
-        )
+    def _columns(keys: list[Any], appended: list[bool], lists: list[list[Any]]) -> ChangeColumns:
+        return keys, appended, list(map(len, lists)), list(chain.from_iterable(lists))
 
     def apply(self, changes: Changes) -> None:
         """Take over what `changes` or `snapshot` returned. This cannot be rolled back."""
@@ -203,6 +208,10 @@ class HashListTable(ListTable):
                 del self.data[key]
         self.undo.clear()
         return True
+
+    def has_plain_keys(self) -> bool:
+        """Return whether all keys are of Python's own types."""
+        return are_immutable(self.data)
 
     def is_empty(self) -> bool:
         """Return True if no key has anything."""

@@ -14,6 +14,7 @@ from millpond.datastream.state import State, StateKind
 from millpond.errors import UnsupportedFeatureError
 from millpond.state.columns.handle import ColumnStateHandle
 from millpond.state.columns.table import ColumnTable
+from millpond.state.grouping import Grouping
 from millpond.state.handles import CurrentKey
 from millpond.state.kinds.kind import (
     BackendFamily,
@@ -23,7 +24,7 @@ from millpond.state.kinds.kind import (
     Opened,
     StateKindSpec,
 )
-from millpond.state.tables import Changes
+from millpond.state.tables import ChangeColumns, Changes
 
 CONTENT = "content"
 
@@ -47,6 +48,10 @@ class ColumnKind(StateKindSpec[ColumnStateDescriptor, ColumnTable]):
     ) -> BoundHandle:
         """Return a ColumnState. It is told which rows to use, so it needs no current key."""
         return ColumnStateHandle(descriptor)
+
+    def split(self, changes: ChangeColumns, grouping: Grouping) -> dict[int, ChangeColumns]:
+        """Refuse to: functions on columns work on one key group at a time."""
+        raise NotImplementedError
 
     def to_columns(self, changes: Changes, timed: bool) -> Columns:
         """Return one row: `content`, the changes as they are."""

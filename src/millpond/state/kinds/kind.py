@@ -12,14 +12,15 @@ from millpond.common.typeinfo import TypeInformation
 from millpond.datastream.formats.avro_schemas import Schema
 from millpond.datastream.state import State, StateDescriptor, StateKind
 from millpond.errors import ProgramError, UnsupportedFeatureError
-from millpond.state.tables import Changes, StateTable
+from millpond.state.grouping import Grouping
+from millpond.state.tables import ChangeColumns, Changes, StateTable
 from millpond.state.types.evolution import Convert, at_rest_converter
 from millpond.state.types.schemas import Schemas
 
 if TYPE_CHECKING:
     from millpond.state.handles import CurrentKey
-    from millpond.state.key_group_state import KeyGroupState
     from millpond.state.ordered.region import TableRegion
+    from millpond.state.shard_state import ShardState
     from millpond.state.ttl.expiry import Expiry
 
 D = TypeVar("D", bound=StateDescriptor)
@@ -50,17 +51,17 @@ class BackendFamily(Enum):
 
 
 class BoundHandle(Protocol):
-    """A state as a function sees it. It follows the current key, and the key group it is bound to."""
+    """A state as a function sees it. It follows the current key, and the shard it is bound to."""
 
-    def bind(self, state: KeyGroupState) -> None:
-        """Turn to the tables of another key group."""
+    def bind(self, state: ShardState) -> None:
+        """Turn to the tables of another shard."""
 
 
 class StateKindSpec(ABC, Generic[D, T]):
     """One kind of keyed state. Specs have no state of their own; there is one object per kind.
 
     `D` is the descriptor of the kind, `T` the contract of its tables. Specs are asked when a task opens, when
-    a key group first needs a table, and per savepoint or look-up, never per record.
+    a shard first needs a table, and per savepoint or look-up, never per record.
     """
 
     kind: ClassVar[StateKind]
@@ -98,6 +99,12 @@ class StateKindSpec(ABC, Generic[D, T]):
         raise UnsupportedFeatureError(
             f"{self.title} has no table in an ordered store: it must set in_memory_only."
         )
+
+    # --- key groups ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def split(self, changes: ChangeColumns, grouping: Grouping) -> dict[int, ChangeColumns]:
+        """Return changes by the key groups that their keys belong to; their order stays."""
 
     # --- handles -------------------------------------------------------------------------------------
 

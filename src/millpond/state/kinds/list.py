@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from millpond.common.json_values import JsonValue
 from millpond.core.columns import decode_list, encode_list
 from millpond.datastream.state import ListState, ListStateDescriptor, State, StateKind
+from millpond.state.grouping import Grouping
 from millpond.state.handles import CurrentKey, ListStateHandle
 from millpond.state.hash.tables import HashListTable
 from millpond.state.kinds.kind import (
@@ -25,7 +26,7 @@ from millpond.state.kinds.read_only import ReadOnlyAppendingView, refuse_change
 from millpond.state.kinds.rows import counted, open_columns, repeated, values_at_rest
 from millpond.state.ordered.lists import StoredListTable
 from millpond.state.ordered.region import TableRegion
-from millpond.state.tables import MISSING, Changes, ListTable
+from millpond.state.tables import MISSING, ChangeColumns, Changes, ListTable
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.ttl.handles import TtlListState
 from millpond.state.types.schemas import schema_of
@@ -59,6 +60,18 @@ class ListKind(StateKindSpec[ListStateDescriptor, ListTable]):
     ) -> BoundHandle:
         """Return a ListState whose elements expire one by one."""
         return TtlListState(descriptor, current, expiry)
+
+    def split(self, changes: ChangeColumns, grouping: Grouping) -> dict[int, ChangeColumns]:
+        """Return changes by key group."""
+        keys, appended, lengths, elements = changes
+        rest = iter(elements)
+        lists = [list(islice(rest, length)) for length in lengths]
+        return {
+            group: (*columns, list(chain.from_iterable(own_lists)))
+            for group, (*columns, own_lists) in grouping.split(
+                keys, appended, lengths, lists
+            ).items()
+        }
 
     def to_columns(self, changes: Changes, timed: bool) -> Columns:
         """Return one row per element: `key`, `position`, `value`."""

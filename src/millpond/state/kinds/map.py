@@ -11,6 +11,7 @@ from millpond.core.codec import thaw, thaw_all
 from millpond.core.columns import decode_list, encode_list
 from millpond.datastream.formats.avro_schemas import map_schema
 from millpond.datastream.state import MapState, MapStateDescriptor, State, StateKind
+from millpond.state.grouping import Grouping, Parts, side_by_side
 from millpond.state.handles import (
     CurrentKey,
     HashMapStateHandle,
@@ -34,7 +35,7 @@ from millpond.state.kinds.rows import counted, open_columns, repeated, values_at
 from millpond.state.ordered.map_handle import StoredMapStateHandle
 from millpond.state.ordered.maps import StoredMapTable
 from millpond.state.ordered.region import TableRegion
-from millpond.state.tables import MISSING, Changes, MapTable
+from millpond.state.tables import MISSING, ChangeColumns, Changes, MapTable
 from millpond.state.ttl.expiry import Expiry
 from millpond.state.ttl.handles import TtlMapState
 from millpond.state.types.evolution import Convert, at_rest_converter
@@ -86,6 +87,22 @@ class MapKind(StateKindSpec[MapStateDescriptor, MapTable]):
     ) -> BoundHandle:
         """Return a MapState whose entries expire one by one."""
         return TtlMapState(descriptor, current, expiry)
+
+    def split(self, changes: ChangeColumns, grouping: Grouping) -> dict[int, ChangeColumns]:
+        """Return changes by key group."""
+        keys, counts, entries, values, gone, moved = changes
+        each = repeated(keys, counts)
+        owner_at = 1 if grouping.by_entry else 0
+        owners = entries if grouping.by_entry else each
+        parts: Parts = {
+            group: (own, [1] * len(own), own_entries, own_values)
+            for group, (own, own_entries, own_values) in grouping.split(
+                owners, each, entries, values, with_keys=False
+            ).items()
+        }
+        lost = grouping.split([pair[owner_at] for pair in gone], gone, with_keys=False)
+        later = grouping.split([pair[owner_at] for pair in moved], moved, with_keys=False)
+        return side_by_side((4, parts), (1, lost), (1, later))
 
     def to_columns(self, changes: Changes, timed: bool) -> Columns:
         """Return one row per entry: `key`, `entry`, `value`."""

@@ -8,12 +8,13 @@ from typing import Any
 from millpond.core.codec import freeze, thaw
 from millpond.core.columns import decode_list, encode_list
 from millpond.state.combining import Combining
+from millpond.state.grouping import Grouping, side_by_side
 from millpond.state.hash.tables import HashValueTable
 from millpond.state.kinds.kind import KEY, Columns, D, Opened, StateKindSpec
 from millpond.state.kinds.rows import open_columns, values_at_rest
 from millpond.state.ordered.region import TableRegion
 from millpond.state.ordered.tables import StoredValueTable
-from millpond.state.tables import MISSING, Changes, ValueTable
+from millpond.state.tables import MISSING, ChangeColumns, Changes, ValueTable
 
 
 class SingleValueKind(StateKindSpec[D, ValueTable]):
@@ -26,6 +27,11 @@ class SingleValueKind(StateKindSpec[D, ValueTable]):
     def ordered_table(self, region: TableRegion) -> ValueTable:
         """Return an empty table in a region of an ordered store."""
         return StoredValueTable(region.store, region.prefix, region.key_bytes)
+
+    def split(self, changes: ChangeColumns, grouping: Grouping) -> dict[int, ChangeColumns]:
+        """Return changes by key group."""
+        keys, values, gone = changes
+        return side_by_side((2, grouping.split(keys, values)), (1, grouping.split(gone)))
 
     def to_columns(self, changes: Changes, timed: bool) -> Columns:
         """Return one row per key: `key`, `value`."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from millpond.datastream.state_backend import (
     BackendContext,
-    KeyGroupStorage,
     OrderedStore,
     OrderedStoreBackend,
+    ShardStorage,
     StateBackend,
 )
-from millpond.state.ordered.key_group import StoredKeyGroup
+from millpond.state.ordered.shard import StoredShard
 
 
 class OrderedBackend(StateBackend):
-    """Puts the tables and timers of key groups on the store that `opener` opens."""
+    """Puts the tables and timers of shards on the store that `opener` opens."""
 
     _store: OrderedStore
 
@@ -26,9 +26,9 @@ class OrderedBackend(StateBackend):
         """Open the store."""
         self._store = self._opener.open_store(context)
 
-    def key_group(self, operator: int, number: int) -> KeyGroupStorage:
-        """Return storage for a key group. What the store had of it is deleted."""
-        return StoredKeyGroup(self._store, operator, number)
+    def shard(self, operator: int, number: int) -> ShardStorage:
+        """Return storage for a shard. What the store had of it is deleted."""
+        return StoredShard(self._store, operator, number)
 
     def close(self) -> None:
         """Close the store."""

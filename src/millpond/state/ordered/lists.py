@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -48,6 +48,9 @@ class StoredListTable(StoredTable, ListTable):
         address = self._prefix + encode_key(key)
         chunks = [unpack(data) for _, data in self._store.scan(address, after(address))]
         return list(chain.from_iterable(chunks))
+
+    def _in_memory(self) -> Iterable[object]:
+        return chain(self._waiting, self._known)
 
     def __contains__(self, key: object) -> bool:
         return bool(self.get(key))

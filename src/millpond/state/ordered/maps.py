@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any
 
-from millpond.core.columns import encode_list
+from millpond.core.columns import decode_list, encode_list
 from millpond.datastream.state_backend import OrderedStore
 from millpond.state.ordered.key_bytes import (
     EXACT,
@@ -191,6 +191,9 @@ class StoredMapTable(StoredTable, MapTable):
             elif self.entries(waiting[address]):
                 yield waiting[address]
 
+    def _in_memory(self) -> Iterable[object]:
+        return chain(self._owners, *(key_entries.known for key_entries in self._owners.values()))
+
     def _stored_owners(self) -> Iterator[tuple[bytes, bytes]]:
         """Return the first stored entry of each key, under the address of the key."""
         start = self._prefix
@@ -279,15 +282,34 @@ class StoredMapTable(StoredTable, MapTable):
             values.append(value)
         yield _encoded(keys, counts, entries, values, [])
 
-    def _take_over(self, *columns: list[Any]) -> None:
-        keys, counts, entries, values, gone, _ = columns
-        for key, entry in gone:
-            self.remove(key, entry)
+    def apply(self, changes: Changes) -> None:
+        """Take over what `changes` or `snapshot` returned, and commit."""
+        keys, counts, entries, values, gone, _ = map(decode_list, changes)
+        prefix = self._prefix
+        deletes = [prefix + encode_key(key) + encode_key(entry) for key, entry in gone]
+        self.commit()
+        # Straight from the columns: a restore may have to put millions of entries.
+        self._store.write(self._puts(keys, counts, entries, values), deletes)
+
+    def _puts(
+        self, keys: list[Any], counts: list[int], entries: list[Any], values: list[Any]
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the addresses of entries, and what is stored there."""
+        encoded: dict[str, bytes] = {}  # strings mostly recur
         rest = zip(entries, values, strict=True)
         for key, count in zip(keys, counts, strict=True):
-            key_entries = self.entries(key)
+            key_prefix, is_key_exact = self._prefix + encode_key(key), is_exact(key)
             for entry, value in islice(rest, count):
-                key_entries.put(entry, value)
+                if type(entry) is str:
+                    tail = encoded.get(entry)
+                    if tail is None:
+                        tail = encoded[entry] = encode_key(entry)
+                else:
+                    tail = encode_key(entry)
+                if is_key_exact and (type(entry) in EXACT or is_exact(entry)):
+                    yield key_prefix + tail, pack(value)
+                else:
+                    yield key_prefix + tail, pack_with_key((key, entry), value)
 
     def _writes(self) -> Writes:
         puts: list[tuple[bytes, bytes]] = []

@@ -11,11 +11,11 @@ from millpond.state.ordered.key_bytes import KeyBytes
 
 @dataclass(frozen=True)
 class TableRegion:
-    """All keys of a store that begin with `prefix`, and what the tables of a key group share."""
+    """All keys of a store that begin with `prefix`, and what the tables of a shard share."""
 
     store: OrderedStore
     prefix: bytes
     key_bytes: KeyBytes
-    """Encodes the current key once for all tables of the key group."""
+    """Encodes the current key once for all tables of the shard."""
     next_number: Callable[[], int]
     """Returns a larger number with every call, for tables that keep entries in the order they came."""

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from millpond.core.codec import are_immutable
 from millpond.core.columns import decode_list, encode_list
 from millpond.datastream.state_backend import OrderedStore
 from millpond.state.ordered.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
@@ -89,6 +90,14 @@ class StoredTable(DataTable):
     def is_empty(self) -> bool:
         """Return True if no key has anything."""
         return not self
+
+    def has_plain_keys(self) -> bool:
+        """Return whether all keys and entries in memory are of Python's own types; all others are bytes."""
+        return are_immutable(self._in_memory())
+
+    def _in_memory(self) -> Iterable[object]:
+        """Return the keys and entries that are in memory."""
+        raise NotImplementedError
 
     def watch(self) -> None:
         """Do nothing: what waits is apart from what is stored, and so from what `look_up` reads."""
@@ -207,6 +216,9 @@ class StoredValueTable(StoredTable, ValueTable):
             return  # it was looked for, and is not there
         self._known[key] = MISSING
         self._changed[key] = None
+
+    def _in_memory(self) -> Iterable[object]:
+        return self._known
 
     def changed_count(self) -> int:
         """Return how many keys have changed since the last commit."""

@@ -13,14 +13,13 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain, islice
-from typing import Any
 
-from millpond.core.columns import encode_list
+from millpond.core.codec import are_immutable
 from millpond.datastream.state_backend import OrderedStore
 from millpond.state.ordered.key_bytes import KeyBytes, after, decode_key, encode_key, is_exact
 from millpond.state.ordered.tables import ENTRIES_AT_ONCE
 from millpond.state.ordered.values import kept_key, pack_with_key
-from millpond.state.timers import NEVER_MS, TimerId, Timers
+from millpond.state.timers import NEVER_MS, TimerChanges, TimerId, Timers
 
 _AT_ONCE = 512
 
@@ -149,24 +148,28 @@ class StoredTimers(Timers):
         """Return True if timers came or went since the last commit."""
         return bool(self._came or self._gone)
 
+    def has_plain_keys(self) -> bool:
+        """Return whether all timers in memory are of Python's own types; all others are bytes."""
+        return are_immutable(chain(self._came, self._gone))
+
     def waiting_count(self) -> int:
         """Return how many changes wait in memory: all of them."""
         return len(self._came) + len(self._gone)
 
-    def changes(self) -> tuple[Any, ...]:
-        """Return (those that went, those that came) since the last commit."""
-        return encode_list(list(self._gone)), encode_list(list(self._came))
+    def changes(self) -> TimerChanges:
+        """Return what has changed since the last commit."""
+        return TimerChanges(list(self._gone), list(self._came), [])
 
-    def snapshot(self) -> tuple[Any, ...]:
+    def snapshot(self) -> TimerChanges:
         """Return all timers, in the form of changes."""
         (everything,) = self._pieces(sys.maxsize)
         return everything
 
-    def snapshot_parts(self) -> Iterator[tuple[Any, ...]]:
+    def snapshot_parts(self) -> Iterator[TimerChanges]:
         """Return the snapshot in parts of about ENTRIES_AT_ONCE timers."""
         return self._pieces(ENTRIES_AT_ONCE)
 
-    def _pieces(self, size: int) -> Iterator[tuple[Any, ...]]:
+    def _pieces(self, size: int) -> Iterator[TimerChanges]:
         stored = (
             _timer(self._prefix, *found) for found in self._store.scan(self._prefix, self._end)
         )
@@ -176,7 +179,7 @@ class StoredTimers(Timers):
         )
         part = list(islice(timers, size))
         while True:
-            yield encode_list([]), encode_list(part)
+            yield TimerChanges([], part, [])
             part = list(islice(timers, size))
             if not part:
                 return

@@ -26,7 +26,7 @@ from millpond.state.tables import MISSING, ListTable, MapTable, Timed, ValueTabl
 from millpond.state.ttl.expiry import Expiry
 
 if TYPE_CHECKING:
-    from millpond.state.key_group_state import KeyGroupState
+    from millpond.state.shard_state import ShardState
 
 
 class _TtlHandle(Handle):
@@ -34,12 +34,12 @@ class _TtlHandle(Handle):
         super().__init__(descriptor, current)
         self._expiry = expiry
 
-    def bind(self, state: KeyGroupState) -> None:
+    def bind(self, state: ShardState) -> None:
         self._table = state.state(self._descriptor, expiry=self._expiry)
         self._data = self._table.data
 
     def keys_with_state(self) -> Iterable[Any]:
-        """Of the key group; those with something that has not expired."""
+        """Of the shard; those with something that has not expired."""
         return [key for key, content in list(self._data.items()) if self._has_live(key, content)]
 
     def _has_live(self, key: object, content: object) -> bool:

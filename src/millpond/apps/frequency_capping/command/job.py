@@ -200,6 +200,7 @@ def _configuration(parsed: argparse.Namespace, until_end: bool) -> Configuration
     settings: dict[str, object] = {
         "execution.checkpointing.dir": parsed.checkpoint,
         "millpond.input.stop-at-end": until_end,
+        "millpond.order-across-keys": False,  # users are counted one by one
     }
     if parsed.master:
         settings["millpond.master"] = parsed.master

@@ -1,6 +1,6 @@
-"""A key group in an ordered store. The keys of the store begin with:
+"""A shard in an ordered store. The keys of the store begin with:
 
-operator (4 bytes), key group (2 bytes), table or timers (2 bytes), then what the table makes of it
+operator (4 bytes), shard (2 bytes), table or timers (2 bytes), then what the table makes of it
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import itertools
 import struct
 
 from millpond.datastream.state import StateKind
-from millpond.datastream.state_backend import KeyGroupStorage, OrderedStore
+from millpond.datastream.state_backend import OrderedStore, ShardStorage
 from millpond.state.kinds.registry import spec_of
 from millpond.state.ordered.key_bytes import KeyBytes, after
 from millpond.state.ordered.region import TableRegion
@@ -22,8 +22,8 @@ _PREFIX = struct.Struct(">IH")
 _numbers = itertools.count()
 
 
-class StoredKeyGroup(KeyGroupStorage):
-    """The tables and timers of a key group in an ordered store. What the store had of it is deleted first."""
+class StoredShard(ShardStorage):
+    """The tables and timers of a shard in an ordered store. What the store had of it is deleted first."""
 
     def __init__(self, store: OrderedStore, operator: int, number: int) -> None:
         self._store = store
