@@ -19,6 +19,7 @@ from millpond.datastream.stream_graph import ExchangeKind
 from millpond.driver.planning import plan_job
 from millpond.errors import ProgramError
 from millpond.plan.explain import chains
+from millpond.plan.identity import identity_of
 from millpond.plan.physical import JobPlan
 from millpond.plan.uids import operator_uids
 from millpond.testing import direct_environment
@@ -191,3 +192,19 @@ def test_only_what_was_added_since_the_last_execute_runs(
         "second> 10",
         "second> 20",
     ]
+
+
+def test_another_parallelism_of_one_operator_is_another_job() -> None:
+    """Its logs are found by partition, so a job cannot go on in the folder of the other (E35)."""
+
+    def planned(parallelism: int) -> JobPlan:
+        environment = direct_environment({"parallelism.default": 2})
+        keyed = environment.from_collection([1]).key_by(lambda value: value)
+        keyed.reduce(lambda a, b: a + b).uid("sum").set_parallelism(parallelism).print()
+        graph, config = environment._pending_graph(), environment.get_config()
+        return plan_job(graph, environment._configuration, config, None)
+
+    same = identity_of(planned(2)).difference(identity_of(planned(2)))
+    assert same is None
+    other = identity_of(planned(2)).difference(identity_of(planned(1)))
+    assert other is not None and other[0] == "parallelism by uid"
