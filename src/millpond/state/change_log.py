@@ -89,13 +89,11 @@ class Written(NamedTuple):
 
 
 class MemoryLogStore:
-    """A log in memory, for the harness and the direct executor. What a batch writes can be rolled back until
-    it is committed; reads see it at once."""
+    """A log in memory, for the harness and for tests."""
 
     def __init__(self) -> None:
         self._head: bytes | None = None
         self._rows: dict[int, bytes] = {}
-        self._before: tuple[bytes | None, dict[int, bytes | None]] | None = None
 
     def read_head(self) -> bytes | None:
         """Return the head, or None if the log is new."""
@@ -103,7 +101,6 @@ class MemoryLogStore:
 
     def write_head(self, head: bytes) -> None:
         """Replace the head."""
-        self._remember()
         self._head = head
 
     def read_row(self, number: int) -> bytes:
@@ -112,33 +109,11 @@ class MemoryLogStore:
 
     def write_row(self, number: int, row: bytes) -> None:
         """Write or replace a row."""
-        self._remember()[1].setdefault(number, self._rows.get(number))
         self._rows[number] = row
 
     def delete_row(self, number: int) -> None:
         """Delete a row. Raises KeyError if there is none."""
-        self._remember()[1].setdefault(number, self._rows[number])
         del self._rows[number]
-
-    def commit(self) -> None:
-        """Keep what was written."""
-        self._before = None
-
-    def rollback(self) -> None:
-        """Take back what was written since the last commit."""
-        if self._before is not None:
-            self._head, rows = self._before
-            for number, row in rows.items():
-                if row is None:
-                    self._rows.pop(number, None)
-                else:
-                    self._rows[number] = row
-            self._before = None
-
-    def _remember(self) -> tuple[bytes | None, dict[int, bytes | None]]:
-        if self._before is None:
-            self._before = (self._head, {})
-        return self._before
 
 
 Stores = Callable[[int], LogStore]

@@ -156,7 +156,7 @@ class ShardState:
             cleaner.clean_some()
 
     def clean_all(self) -> None:
-        """Remove all that has expired. Called before a snapshot."""
+        """Remove all that has expired. Called before a savepoint, and before a snapshot of the tables."""
         for cleaner in self._cleaners.values():
             cleaner.clean_all()
 
