@@ -257,10 +257,10 @@ class Coordinator:
         batch counts, 3. print and collect. Two-phase sinks commit later (`commit_output`). Raises
         BatchInconsistentError, before anything has changed, if the batch has to run again."""
         report, epoch = report_of(rows), self.epoch
-        if not is_consistent(report.runs):
+        if not is_consistent(report.runs, epoch):
             raise BatchInconsistentError(
-                f"Batch {epoch}: Spark lost results after some tasks had read them, so tasks would have "
-                "built upon different ones."
+                f"Batch {epoch}: Spark lost results after some tasks had read them, or kept those of an "
+                "earlier batch, so tasks would have built upon different ones."
             )
         self._take(epoch, report)
         records = self._statistics.batch_completes(

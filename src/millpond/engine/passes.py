@@ -71,7 +71,7 @@ class Passes:
         log: LogPosition,
     ) -> Sent:
         token = os.urandom(_TOKEN_BYTES)
-        report.runs.append(PassRun(stage, partition, token, inputs, log))
+        report.runs.append(PassRun(batch.epoch, stage, partition, token, inputs, log))
         is_last = stage == self._last_stage
         if is_last:
             # In stage 0, records are where their lane is, whatever subtask they come from.

@@ -149,7 +149,7 @@ def report() -> Report:
             )
         ],
         unread={(1, 0): Unread([[4, 5]], 1)},
-        runs=[PassRun(1, 0, b"token", (b"one", b"two"), (("log/1/0/1-ab-0", 500),))],
+        runs=[PassRun(4, 1, 0, b"token", (b"one", b"two"), (("log/1/0/1-ab-0", 500),))],
     )
 
 

@@ -119,12 +119,28 @@ def test_batch_with_two_runs_of_a_pass_runs_again(seed: int, job: Job) -> None:
     assert sorted(job.collected) == sorted(expected)
 
 
-def run(level: int, partition: int, token: bytes, *inputs: bytes) -> PassRun:
-    return PassRun(level, partition, token, inputs, ())
+def test_results_of_an_earlier_batch_do_not_count(job: Job) -> None:
+    rows = run_batch(job.passes, job.plan, job.coordinator.plan())
+    job.coordinator.complete(rows)
+    lanes = job.coordinator.plan()
+    with pytest.raises(BatchInconsistentError, match="earlier batch"):
+        job.coordinator.complete(rows)
+    job.coordinator.complete(run_batch(job.passes, job.plan, lanes))
+
+
+def run(level: int, partition: int, token: bytes, *inputs: bytes, epoch: int = 7) -> PassRun:
+    return PassRun(epoch, level, partition, token, inputs, ())
 
 
 def test_all_readers_must_have_read_the_run_that_is_reported() -> None:
     lanes = [run(0, 0, b"a"), run(0, 1, b"b")]
-    assert is_consistent([*lanes, run(1, 0, b"c", b"a", b"b"), run(1, 1, b"d", b"a", b"b")])
-    assert not is_consistent([*lanes, run(1, 0, b"c", b"a", b"b"), run(1, 1, b"d", b"x", b"b")])
-    assert not is_consistent([*lanes, run(0, 0, b"x"), run(1, 0, b"c", b"a", b"b")])
+    first = run(1, 0, b"c", b"a", b"b")
+    assert is_consistent([*lanes, first, run(1, 1, b"d", b"a", b"b")], 7)
+    assert not is_consistent([*lanes, first, run(1, 1, b"d", b"x", b"b")], 7)
+    assert not is_consistent([*lanes, run(0, 0, b"x"), first], 7)
+
+
+def test_all_passes_must_be_of_the_batch() -> None:
+    level = run(1, 0, b"c", b"a", b"b")
+    assert not is_consistent([run(0, 0, b"a"), run(0, 1, b"b", epoch=6), level], 7)
+    assert not is_consistent([run(0, 0, b"a"), run(0, 1, b"b"), level], 8)

@@ -20,15 +20,20 @@ def report_of(rows: Iterable[Row]) -> Report:
     return batch
 
 
-def is_consistent(runs: list[PassRun]) -> bool:
-    """Return whether every pass of a batch counts once, and all its readers have read the run that counts.
+def is_consistent(runs: list[PassRun], epoch: int) -> bool:
+    """Return whether all of it is of this batch, every pass counts once, and all its readers have read the
+    run that counts.
 
     That can fail if Spark loses what a pass has given, after some but not all of its readers have read it:
     Spark then runs the pass again, for the others. A function that does not give the same result twice, or a
-    source that is cut by time, would have given one thing to some readers and another to the rest."""
+    source that is cut by time, would have given one thing to some readers and another to the rest. And all
+    batches use the same shuffles, whose files are removed in between: what goes wrong there must not pass for
+    a result."""
     tokens = {run.token for run in runs}
     passes = {(run.level, run.partition) for run in runs}
-    return len(passes) == len(runs) and all(tokens.issuperset(run.inputs) for run in runs)
+    return len(passes) == len(runs) and all(
+        run.epoch == epoch and tokens.issuperset(run.inputs) for run in runs
+    )
 
 
 def log_positions(runs: list[PassRun]) -> LogPositions:

@@ -54,10 +54,11 @@ class PassRun(NamedTuple):
     """One run of the pass over a lane (level 0) or over a level in one partition. Spark may run a pass again,
     and nothing guarantees that it gives the same result. `token` is new with every run; `inputs` are the
     tokens of the runs whose rows it has read. So the driver can tell whether all readers of a pass have read
-    the same run of it.
+    the same run of it. `epoch` is the batch of what it has read.
 
     `log` is how far the log of the level in this partition reaches after the pass."""
 
+    epoch: int
     level: int
     partition: int
     token: bytes

@@ -1,52 +1,77 @@
 """Runs a batch as one Spark job: a stage per level, with a shuffle in between.
 
-    lanes      parallelize: one element per partition, the plan of its lane
-    stage 0    mapPartitions: runs the source tasks; yields (partition, chunk)
+    stage 0    one task per partition, which runs the source tasks of its lane; yields (partition, chunk)
     stage n    partitionBy partition, mapPartitions: runs level n, and in the last stage sinks
     result     collect: the chunks for the driver
 
 Spark places, runs and repeats the tasks and moves the chunks. What the tasks do, their partition's slot does.
-The functions are prepared once; what differs from batch to batch is in the lanes.
+
+All batches run the same RDDs: building them takes as long as running two stages. What differs from batch to
+batch, the plans of the lanes, reaches the tasks as local properties of the Spark job. Before the RDDs run
+again, what their shuffles have left is removed, so that Spark computes everything anew. Should it ever take
+an old result for a new one, the driver sees that in the reports, which say of which batch they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millpond.executors.spark.job_ref import JobRef
-from millpond.executors.spark.worker import run_lane, run_stage, wake
+from millpond.executors.spark.worker import LANE_PROPERTY, lane_text, run_lane, run_stage, wake
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+_MOST_IN_PROPERTIES = 256 << 10  # bytes; Spark sends properties to every task of every stage
+
 
 class BatchJob:
-    """Runs the batches of one attempt at a job, one at a time."""
+    """Runs the batches of one attempt at a job, one at a time, all of them in the same thread."""
 
     def __init__(
         self, context: SparkContext, job: JobRef, partitions: int, last_stage: int
     ) -> None:
         self._context = context
         self._partitions = partitions
+        self._last_stage = last_stage
         self._group = f"millpond-{job.slots.run_id}"
         self._job = context.broadcast(job)
-        self._run_lane = partial(run_lane, self._job)
-        self._stages: list[Callable[[Any], Any]] = [
-            partial(run_stage, self._job, stage) for stage in range(1, last_stage + 1)
-        ]
+        self._prepared: Any = None
+        self._can_run_again = _forgets_shuffles(context)
 
     def run(self, lanes: list[bytes]) -> list[bytes]:
         """Run a batch, given the plans of its lanes; return the chunks for the driver. Raises whatever Spark
         raises if the batch fails or is cancelled."""
-        self._context.setJobGroup(self._group, "millpond batch", interruptOnCancel=True)
-        rows: Any = self._context.parallelize(lanes, self._partitions).mapPartitions(self._run_lane)
-        for stage in self._stages:
-            rows = rows.partitionBy(self._partitions, _itself).mapPartitions(stage)
+        context = self._context
+        context.setJobGroup(self._group, "millpond batch", interruptOnCancel=True)
+        # If this fails, nobody knows what is left of it: the next one does not run the same RDDs.
+        rows, self._prepared = self._prepared, None
+        fits = self._can_run_again and sum(map(len, lanes)) <= _MOST_IN_PROPERTIES
+        if not fits:
+            rows = self._rows(context.parallelize(lanes, self._partitions))
+        elif rows is None:
+            rows = self._rows(context.parallelize([None] * self._partitions, self._partitions))
+        for number, lane in enumerate(lanes):
+            name = LANE_PROPERTY.format(number)
+            context.setLocalProperty(name, lane_text(lane) if fits else "")
         chunks = [chunk for _, chunk in rows.collect()]
-        rows.cleanShuffleDependencies(False)  # Spark would do that when it collects garbage
+        rows.cleanShuffleDependencies(fits)  # blocks if the RDDs are to run again
+        if fits:
+            self._prepared = rows
         return chunks
+
+    def _rows(self, lanes: Any) -> Any:
+        """Return the RDD with what comes out of the last stage."""
+        rows = lanes.mapPartitions(partial(run_lane, self._job))
+        for stage in range(1, self._last_stage + 1):
+            rows = rows.partitionBy(self._partitions, _itself)
+            rows = rows.mapPartitions(partial(run_stage, self._job, stage))
+        return rows
+
+    def prepare_anew(self) -> None:
+        """Do not run the RDDs of the batch before again."""
+        self._prepared = None
 
     def wake_slots(self) -> None:
         """Start Python processes and slots before there is any work."""
@@ -58,6 +83,14 @@ class BatchJob:
     def cancel(self) -> None:
         """Make a batch that is running fail. Any thread may call this."""
         self._context.cancelJobGroup(self._group)
+
+
+def _forgets_shuffles(context: SparkContext) -> bool:
+    """Return whether `cleanShuffleDependencies` removes all that shuffles have left."""
+    conf = context.getConf()
+    is_cleaned = conf.get("spark.cleaner.referenceTracking", "true") == "true"
+    is_pushed = conf.get("spark.shuffle.push.enabled", "false") == "true"
+    return is_cleaned and not is_pushed
 
 
 def _itself(partition: int) -> int:

@@ -283,6 +283,7 @@ class SparkExecutor(Executor):
                 if not tries_left:
                     raise
                 _log.warning("Job '%s': %s It runs again.", self._plan.name, problem)
+                self._batches.prepare_anew()
 
     @contextlib.contextmanager
     def _time_limit(self, epoch: int) -> Iterator[None]:

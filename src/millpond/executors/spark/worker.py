@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gc
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -16,17 +17,33 @@ from millpond.executors.spark.job_ref import JobRef
 if TYPE_CHECKING:
     from pyspark import Broadcast
 
+LANE_PROPERTY = "millpond.lane.{}"
+"""The local property of a Spark job that has the plan of a lane as text. It is empty if the plan is in the
+RDD's partition."""
 _FIRST_TASKS = 5
 _tasks_begun = 0
 
 
-def run_lane(job: Broadcast[JobRef], lanes: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+def lane_text(lane: bytes) -> str:
+    """Return the plan of a lane as text."""
+    return base64.b64encode(lane).decode("ascii")
+
+
+def run_lane(job: Broadcast[JobRef], lanes: Iterator[bytes | None]) -> Iterator[tuple[int, bytes]]:
     """Run the source tasks of the one lane that this Spark task has got. Yield (partition, chunk)."""
     (lane,) = lanes
     with reported_errors():
         relay = _relay(job.value)
-        yield from relay.run_lane(lane)
+        yield from relay.run_lane(_lane_in_property() if lane is None else lane)
         relay.close()
+
+
+def _lane_in_property() -> bytes:
+    context = TaskContext.get()
+    assert context is not None
+    text = context.getLocalProperty(LANE_PROPERTY.format(context.partitionId()))
+    assert text, "the Spark job says nothing of its lanes"
+    return base64.b64decode(text)
 
 
 def run_stage(
