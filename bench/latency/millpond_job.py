@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import struct
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ from millpond.datastream.functions import SinkContext, SinkFunction
 from millpond.datastream.state import ValueStateDescriptor
 
 KEYS = 20_000
+_PAIR = struct.Struct("<qq")
 
 
 class CountPerKey(KeyedProcessFunction):
@@ -75,8 +77,15 @@ class IdempotentSink(SinkFunction):
     def __init__(self, path: str) -> None:
         self._path = path
 
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._file = open(f"{self._path}-{os.getpid()}", "ab", buffering=1 << 20)  # noqa: SIM115
+
     def invoke(self, value: Any, context: SinkContext) -> None:
-        write_latencies(f"{self._path}-{os.getpid()}", numpy.array([value[1]], numpy.int64))
+        appeared_ms = value[1]
+        self._file.write(_PAIR.pack(appeared_ms, time.time_ns() // 1_000_000 - appeared_ms))
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def main() -> None:

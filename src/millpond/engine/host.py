@@ -349,8 +349,9 @@ class JobHost:
         plan, control, report = batch.plan, batch.control, batch.result.report
         if control.savepoint is not None:
             state.clean_all()  # before the log is written, so that memory and log stay the same
-        for log in changelog.append(self._stores(batch), state, self._backend.keeps_log):
-            report.log_sizes.append(LogSize(plan.id, *log))
+        written = changelog.append(self._stores(batch), state, self._backend.keeps_log)
+        if written is not None:
+            report.log_sizes.append(LogSize(plan.id, batch.shard, *written))
         if control.savepoint is not None:
             fault_points.reach("slot before part")
             key = key_schema(self.plan, plan)

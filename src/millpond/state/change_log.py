@@ -19,6 +19,7 @@ cut into chunks, so that the log of a partition can be cleaned up in small steps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from millpond.core import codec
@@ -27,6 +28,7 @@ from millpond.core.key_groups import murmur_mix
 from millpond.core.labels import ALL_OF_PARTITION
 from millpond.errors import CorruptDataError, StateLostError
 from millpond.state.grouping import Grouping
+from millpond.state.log_tail import LogHead, LogTail
 from millpond.state.shard_state import Content, ShardState, split_content
 
 CHUNK_BYTES = 256 * 1024
@@ -37,6 +39,8 @@ COMPACT_MAX_CHANGES = 25_600
 COMPACT_RATIO = 2.0
 # The least share of changes that is taken to overwrite something: a state that only grew may change one day.
 LEAST_OVERWRITTEN = 1 / 3
+_LAST = bytes(4)  # no chunks to come
+_NOTHING = ShardState(0).snapshot()
 
 
 class LogStore(Protocol):
@@ -58,32 +62,9 @@ class LogStore(Protocol):
         """Delete a row that is there."""
 
 
-class LogHead(NamedTuple):
-    """Says that rows `first_row` to `next_row` - 1 of a log are valid.
-
-    From `fresh_row` on there are small changes that are not joined yet. `changes` counts those since the
-    snapshot. `overwritten` is the share of the changes before the snapshot that had overwritten something
-    when it was written.
-    """
-
-    first_row: int = 0
-    fresh_row: int = 0
-    next_row: int = 0
-    snapshot_bytes: int = 0
-    change_bytes: int = 0
-    changes: int = 0
-    overwritten: float = 1.0
-
-    @property
-    def bytes(self) -> int:
-        """The size of the whole log."""
-        return self.snapshot_bytes + self.change_bytes
-
-
 class Written(NamedTuple):
-    """What a batch has written to a log, and how large the log is now."""
+    """What a batch has written to the logs of a shard, and how large they are now."""
 
-    log: int
     bytes_written: int
     bytes_full: int
 
@@ -144,9 +125,9 @@ def load(stores: Stores, state: ShardState, check: Check = lambda content, numbe
 
     Raises StateLostError if the state was kept in memory only, CorruptDataError if a row is damaged.
     """
-    for number in log_numbers(state):
-        where = f"{state.where}, log {number}"
-        head = _read_head(stores(number), where)
+    state.log_tails = _read_tails(stores, state)
+    for number, tail in state.log_tails.items():
+        head, where = tail.head, _where(state, number)
         if head.changes and head.next_row == head.first_row:
             raise StateLostError(
                 f"{state.where}: it was kept in memory only (state.backend.type=memory), and is gone with "
@@ -159,28 +140,43 @@ def load(stores: Stores, state: ShardState, check: Check = lambda content, numbe
     state.commit()
 
 
-def append(stores: Stores, state: ShardState, keeps_log: bool = True) -> list[Written]:
+def _read_tails(stores: Stores, state: ShardState) -> dict[int, LogTail]:
+    return {
+        number: LogTail(_read_head(stores(number), _where(state, number)))
+        for number in log_numbers(state)
+    }
+
+
+def _where(state: ShardState, number: int) -> str:
+    return f"{state.where}, log {number}"
+
+
+def append(stores: Stores, state: ShardState, keeps_log: bool = True) -> Written | None:
     """Write the changes of this batch (or new snapshots); if not `keeps_log`, only that there are some.
-    Without changes nothing is written.
+    Without changes nothing is written, and None is returned.
 
     The state keeps its undo list until the next batch shows whether the write became the truth.
     """
     if not state.has_changes():
-        return []
+        return None
     if not keeps_log:
-        first = log_numbers(state)[0]
-        _write_head(stores(first), LogHead(changes=1))
-        return [Written(first, 0, 0)]
+        _write_head(stores(log_numbers(state)[0]), LogHead(changes=1))
+        return Written(0, 0)
+    if not state.log_tails:
+        state.log_tails = _read_tails(stores, state)
     if state.grouping is None:
-        return [_append(stores(state.number), state, state.number, state.changes, _cleaned(state))]
-    if state.is_restored or state.is_in_new_form:
-        return _append_all(stores, state, state.grouping)
-    parts, own = state.changes_by_key_group()
-    if own is not None:
-        parts[_number_without_key(state)] = own
-    return [
-        _append_part(stores(number), state, number, content) for number, content in parts.items()
-    ]
+        written = _append(stores(state.number), state, state.number, state.changes, _cleaned(state))
+    elif state.is_restored or state.is_in_new_form:
+        written = _append_all(stores, state, state.grouping)
+    else:
+        parts, own = state.changes_by_key_group()
+        if own is not None:
+            parts[_number_without_key(state)] = own
+        written = sum(
+            _append_part(stores(number), state, number, content)
+            for number, content in parts.items()
+        )
+    return Written(written, sum(tail.head.bytes for tail in state.log_tails.values()))
 
 
 def _cleaned(state: ShardState) -> Callable[[], Iterable[Content]]:
@@ -191,9 +187,9 @@ def _cleaned(state: ShardState) -> Callable[[], Iterable[Content]]:
     return snapshot_parts
 
 
-def _append_all(stores: Stores, state: ShardState, grouping: Grouping) -> list[Written]:
+def _append_all(stores: Stores, state: ShardState, grouping: Grouping) -> int:
     """Write snapshots of everything, because the logs lack what came from a savepoint, or have states in
-    another form than they have now."""
+    another form than they have now. Return how many bytes were written."""
     contents: dict[int, list[Content]] = {
         number: [] for number in log_numbers(state) if stores(number).read_head() is not None
     }
@@ -201,25 +197,18 @@ def _append_all(stores: Stores, state: ShardState, grouping: Grouping) -> list[W
         parts, own = split_content(part, grouping)
         for number, content in (*parts.items(), (_number_without_key(state), own)):
             contents.setdefault(number, []).append(content)
-    written: list[Written] = []
-    for number, own_parts in contents.items():
-        store = stores(number)
-        parts_or_nothing = own_parts or [ShardState(number).snapshot()]
-        size, head = _write_snapshot(store, _read_head(store, state.where), parts_or_nothing)
-        _write_head(store, head)
-        written.append(Written(number, size, head.bytes))
-    state.fresh_changes.clear()
-    return written
+    return sum(
+        _write_snapshot(stores(number), state.log_tails[number], own_parts or [_NOTHING])
+        for number, own_parts in contents.items()
+    )
 
 
-def _append_part(store: LogStore, state: ShardState, number: int, content: Content) -> Written:
-    """Append to a log of a shard that has several."""
+def _append_part(store: LogStore, state: ShardState, number: int, content: Content) -> int:
+    """Append to a log of a shard that has several. Return how many bytes were written."""
 
     def snapshot_parts() -> Iterator[Content]:
-        whole = ShardState(number)
-        where = f"{state.where}, log {number}"
-        head = _read_head(store, where)
-        for before in _read_changes(store, head.first_row, head.next_row, where):
+        whole, head = ShardState(number), state.log_tails[number].head
+        for before in _read_changes(store, head.first_row, head.next_row, _where(state, number)):
             whole.apply(before)
         whole.apply(content)
         return whole.snapshot_parts()
@@ -233,16 +222,12 @@ def _append(
     number: int,
     changes: Callable[[], Content],
     snapshot_parts: Callable[[], Iterable[Content]],
-) -> Written:
-    head = _read_head(store, state.where)
-    if _is_due_for_compaction(head, number):
-        written, new_head = _write_snapshot(store, head, snapshot_parts())
-        state.fresh_changes[number] = ()
-    else:
-        change = codec.encode(BlobKind.CHANGE, changes())
-        written, new_head = _write_change(store, state, number, head, change)
-    _write_head(store, new_head)
-    return Written(number, written, new_head.bytes)
+) -> int:
+    tail = state.log_tails[number]
+    if _is_due_for_compaction(tail.head, number):
+        return _write_snapshot(store, tail, snapshot_parts())
+    change = codec.encode(BlobKind.CHANGE, changes())
+    return _write_change(store, tail, change, _where(state, number))
 
 
 def _read_head(store: LogStore, where: str) -> LogHead:
@@ -255,10 +240,9 @@ def _write_head(store: LogStore, head: LogHead) -> None:
     store.write_head(codec.encode(BlobKind.LOG_HEAD, tuple(head)))
 
 
-def _write_snapshot(
-    store: LogStore, head: LogHead, parts: Iterable[Content]
-) -> tuple[int, LogHead]:
-    """Write a snapshot in place of all rows. Return its size, and the new head."""
+def _write_snapshot(store: LogStore, tail: LogTail, parts: Iterable[Content]) -> int:
+    """Write a snapshot in place of all rows. Return its size."""
+    head = tail.head
     kind, next_row, snapshot_bytes = BlobKind.SNAPSHOT, head.next_row, 0
     for content in parts:
         blob = codec.encode(kind, content)
@@ -268,35 +252,43 @@ def _write_snapshot(
         store.delete_row(row)
     grown = (snapshot_bytes - head.snapshot_bytes) / max(head.change_bytes, 1)
     overwritten = min(max(1 - grown, 0.0), 1.0) if head.changes else 1.0
-    return snapshot_bytes, LogHead(
-        head.next_row, next_row, next_row, snapshot_bytes, overwritten=overwritten
-    )
+    tail.set_fresh([])
+    tail.head = LogHead(head.next_row, next_row, next_row, snapshot_bytes, overwritten=overwritten)
+    _write_head(store, tail.head)
+    return snapshot_bytes
 
 
-def _write_change(
-    store: LogStore, state: ShardState, number: int, head: LogHead, change: bytes
-) -> tuple[int, LogHead]:
-    """Write a change, alone or joined with small ones before it. Return the size of what was written, and the
-    new head."""
-    head = head._replace(changes=head.changes + 1, change_bytes=head.change_bytes + len(change))
-    if len(change) > JOINED_BYTES // 4:  # large enough to be read quickly as it is
-        state.fresh_changes[number] = ()
+def _write_change(store: LogStore, tail: LogTail, change: bytes, where: str) -> int:
+    """Write a change, alone or joined with small ones before it. Return the size of what was written."""
+    head, is_small = tail.head, len(change) <= JOINED_BYTES // 4
+    if is_small and tail.fresh is None:
+        tail.set_fresh([b for b, _ in _read_blobs(store, head.fresh_row, head.next_row, where)])
+    if is_small and tail.fresh_bytes + len(change) < JOINED_BYTES:
+        tail.add_fresh(change)
+        written, fresh_row = len(change), head.fresh_row
         next_row = _write_chunks(store, head.next_row, change)
-        return len(change), head._replace(fresh_row=next_row, next_row=next_row)
-    fresh = state.fresh_changes.get(number)
-    if fresh is None:
-        read = _read_blobs(store, head.fresh_row, head.next_row, state.where)
-        fresh = tuple(blob for blob, _ in read)
-    blobs = (*fresh, change)
-    if sum(map(len, blobs)) < JOINED_BYTES:
-        state.fresh_changes[number] = blobs
-        return len(change), head._replace(next_row=_write_chunks(store, head.next_row, change))
-    joined = codec.encode(BlobKind.JOINED, blobs)
-    next_row = _write_chunks(store, head.fresh_row, joined)
-    for row in range(next_row, head.next_row):
-        store.delete_row(row)
-    state.fresh_changes[number] = ()
-    return len(joined), head._replace(fresh_row=next_row, next_row=next_row)
+    elif is_small:
+        joined = codec.encode(BlobKind.JOINED, (*(tail.fresh or ()), change))
+        written = len(joined)
+        fresh_row = next_row = _write_chunks(store, head.fresh_row, joined)
+        for row in range(next_row, head.next_row):
+            store.delete_row(row)
+        tail.set_fresh([])
+    else:  # large enough to be read quickly as it is
+        written = len(change)
+        fresh_row = next_row = _write_chunks(store, head.next_row, change)
+        tail.set_fresh([])
+    tail.head = LogHead(
+        head.first_row,
+        fresh_row,
+        next_row,
+        head.snapshot_bytes,
+        head.change_bytes + len(change),
+        head.changes + 1,
+        head.overwritten,
+    )
+    _write_head(store, tail.head)
+    return written
 
 
 def _is_due_for_compaction(head: LogHead, number: int) -> bool:
@@ -305,7 +297,7 @@ def _is_due_for_compaction(head: LogHead, number: int) -> bool:
     Nobody knows how much was overwritten since the snapshot; the share is assumed to be that of the time
     before. Key groups grow alike, so each has limits of its own: not all should compact in the same batch.
     """
-    spread = murmur_mix(number) % 64 / 64
+    spread = _spread(number)
     limit_bytes = max(head.snapshot_bytes, COMPACT_MIN_BYTES) * (COMPACT_RATIO + spread)
     limit_changes = COMPACT_MAX_CHANGES * (1 + spread)
     overwritten_bytes = head.change_bytes * max(head.overwritten, LEAST_OVERWRITTEN)
@@ -313,9 +305,18 @@ def _is_due_for_compaction(head: LogHead, number: int) -> bool:
     return is_empty or overwritten_bytes > limit_bytes or head.changes >= limit_changes
 
 
+@cache
+def _spread(number: int) -> float:
+    """Return a number from 0 to 1 that is always the same for a log."""
+    return murmur_mix(number) % 64 / 64
+
+
 def _write_chunks(store: LogStore, row: int, blob: bytes) -> int:
     """Write a blob as rows of (number of chunks still to come: 4 bytes, chunk). Return the row after the
     last."""
+    if len(blob) <= CHUNK_BYTES:
+        store.write_row(row, _LAST + blob)
+        return row + 1
     chunks = [blob[i : i + CHUNK_BYTES] for i in range(0, len(blob), CHUNK_BYTES)]
     for number, chunk in enumerate(chunks):
         to_come = len(chunks) - 1 - number

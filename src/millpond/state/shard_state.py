@@ -12,6 +12,7 @@ from millpond.state.columns.table import COLUMNS as COLUMNS
 from millpond.state.grouping import WITHOUT_KEY, Grouping
 from millpond.state.hash.backend import HashShard
 from millpond.state.kinds.registry import kind_text, spec_of, stored_kind
+from millpond.state.log_tail import LogTail
 from millpond.state.tables import ChangeColumns, DataTable, StateTable
 from millpond.state.timers import TimerChanges, Timers
 from millpond.state.ttl.expiry import Cleaner, Expiry, drop_times, set_times
@@ -54,8 +55,8 @@ class ShardState:
         self.types: dict[str, Schemas] = {}
         self._unlogged_types: set[str] = set()
         self.is_restored = False  # from a savepoint, which is not in the log yet
-        # The changes at the end of each log, by its number, that are small and will be joined.
-        self.fresh_changes: dict[int, tuple[bytes, ...]] = {}
+        # What is known of all its logs, by their numbers; empty if it has to be read.
+        self.log_tails: dict[int, LogTail] = {}
         self._timed: set[str] = set()  # states whose entries rest with their times
         self._cleaners: dict[str, Cleaner] = {}
         self._converted = False  # a state got another type or time to live since the last commit
@@ -340,7 +341,7 @@ class ShardState:
         """Return to the content at the last commit. Returns False if that is not possible: then the state
         must be reloaded."""
         self.derived.clear()
-        self.fresh_changes.clear()
+        self.log_tails.clear()
         return (
             not self._converted
             and not self.is_in_new_form

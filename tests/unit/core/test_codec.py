@@ -41,7 +41,7 @@ from millpond.engine.exchange.reports import (
 from millpond.errors import CorruptDataError
 from millpond.plan.identity import JobIdentity
 from millpond.savepoint.job_state import SavedJobState, SourceState, TaskClockState
-from millpond.state.change_log import LogHead
+from millpond.state.log_tail import LogHead
 from millpond.state.shard_state import COLUMNS, ShardState
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -9,7 +9,7 @@ from millpond.engine.exchange.reports import LogSize
 
 _REMEMBERED = 100
 LogBytes = dict[tuple[int, int], int]
-"""(task, key group) -> size of its change log in bytes"""
+"""(task, shard) -> size of its change logs in bytes"""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class CheckpointHistory:
         self.log_bytes = dict(log_bytes)
 
     def add(self, log: LogSize) -> None:
-        """Add what a key group whose state has changed reports about its change log."""
+        """Add what a shard whose state has changed reports about its change logs."""
         self._written += log.bytes_written
-        self.log_bytes[log.task, log.key_group] = log.bytes_full
+        self.log_bytes[log.task, log.shard] = log.bytes_full
 
     def state_bytes(self) -> dict[int, int]:
         """Return the size of the state of each task that has any, in bytes."""

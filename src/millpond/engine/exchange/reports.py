@@ -67,10 +67,10 @@ class PassRun(NamedTuple):
 
 
 class LogSize(NamedTuple):
-    """What a batch has written to the change log of a key group, and how large the log is now."""
+    """What a batch has written to the change logs of a shard, and how large they are now."""
 
     task: int
-    key_group: int
+    shard: int
     bytes_written: int
     bytes_full: int
 
