@@ -227,6 +227,15 @@ class KafkaServer:
         admin = AdminClient({"bootstrap.servers": self.servers})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
+    def delete(self, topic: str, partition: int, before: int) -> None:
+        """Delete the records of a partition before an offset."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for deleted in admin.delete_records([TopicPartition(topic, partition, before)]).values():
+            deleted.result(30)
+
     def send(self, topic: str, records: Iterable[tuple[int | None, bytes | None]]) -> None:
         """(partition or None, value) each."""
         from confluent_kafka import Producer

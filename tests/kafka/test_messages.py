@@ -169,3 +169,65 @@ def test_topics_that_match_are_read_also_those_that_come_later(kafka: KafkaServe
 def test_wrong_pattern_is_refused() -> None:
     with pytest.raises(ProgramError, match="not a regular expression"):
         KafkaSource.builder().set_topic_pattern("[")
+
+
+class Letters(KafkaRecordDeserializationSchema):
+    """A record per letter; a message may have none."""
+
+    def deserialize(self, record: ConsumerRecord) -> Iterable[Any]:
+        return (record.value or b"").decode()
+
+
+def read_some(built: KafkaSource, arguments: Any, count: int) -> list[str]:
+    """The first `count` records of a read, which then is left alone."""
+    values: list[str] = []
+    for more, _ in built.read_many(arguments):
+        values += more
+        if len(values) >= count:
+            break
+    return values[:count]
+
+
+def test_what_is_left_of_a_read_is_the_same_wherever_it_was_cut(
+    kafka: KafkaServer, topic: str
+) -> None:
+    """Also twice, and within the records of one message."""
+    texts = ["ab", "", "cd", "e"]
+    kafka.send(topic, [(0, text.encode()) for text in texts])
+    built, records = source(kafka, topic).set_deserializer(Letters()).build(), "".join(texts)
+    whole = (topic, 0, 0, len(texts), 0)
+    for first in range(1, len(records) + 1):
+        assert read_some(built, whole, first) == list(records[:first])
+        rest, skipped = built.rest(whole, first)
+        assert skipped == 0
+        for second in range(1, len(records) - first + 1):
+            assert read_some(built, rest, second) == list(records[first : first + second])
+            last, _ = built.rest(rest, second)
+            found = [value for values, _ in built.read_many(last) for value in values]
+            assert found == list(records[first + second :])
+
+
+def test_records_that_are_done_may_be_gone_when_reading_goes_on(
+    kafka: KafkaServer, topic: str
+) -> None:
+    """A topic that is cleaned up in between: neither an error, nor is anything left out."""
+    kafka.send(topic, [(0, text) for text in (b"ab", b"cd", b"ef")])
+    built = source(kafka, topic).set_deserializer(Letters()).build()
+    whole = (topic, 0, 0, 3, 0)
+    assert read_some(built, whole, 3) == ["a", "b", "c"]
+    rest, _ = built.rest(whole, 3)
+    kafka.delete(topic, 0, before=1)
+    assert read_some(built, rest, 9) == ["d", "e", "f"]
+
+
+def test_records_of_another_message_are_not_taken_for_done(kafka: KafkaServer, topic: str) -> None:
+    """The message that was cut is not there any more: here, because its transaction is aborted."""
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"ab", partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    kafka.send(topic, [(0, b"cd")])
+    built = source(kafka, topic).set_deserializer(Letters()).build()
+    assert read_some(built, (topic, 0, 0, 3, 1), 9) == ["c", "d"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy
 
@@ -102,8 +103,18 @@ class _Pieces:
                     now_ns = self._clock_ns()
                     self._adjust(len(piece[0]), now_ns - began_ns)
                     if now_ns >= self._until_ns:
-                        self.unread = Unread(reads[number:], done)
+                        self.unread = self._rest(reads[number:], done)
                         return
+
+    def _rest(self, reads: list[Any], done: int) -> Unread:
+        """Return what is left if the first `done` records of the first of these reads are done."""
+        chain = self._chain
+        try:
+            first, skipped = chain.root.plan.function.rest(reads[0], done)
+        except Exception as problem:
+            action = "asking the source for the rest of a read"
+            raise user_error(problem, chain.root.name, chain.subtask, action, None) from None
+        return Unread([first, *reads[1:]], skipped)
 
     def _cut(self, records: Iterable[Records]) -> Iterator[Records]:
         for values, timestamps in records:

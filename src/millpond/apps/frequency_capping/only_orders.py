@@ -31,6 +31,9 @@ class OnlyOrders(Source):
     ) -> Iterator[tuple[list[object], list[int | None] | None]]:
         return self._source.read_many(arguments)
 
+    def rest(self, arguments: object, done: int) -> tuple[object, int]:
+        return self._source.rest(arguments, done)
+
 
 class _NothingNew(SplitEnumerator):
     """The enumerator of a source that is never started: its splits are those of its position."""

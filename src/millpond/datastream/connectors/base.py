@@ -136,6 +136,15 @@ class Source(ABC):
             has_none = timestamps.count(None) == len(timestamps)
             yield [value for value, _ in chunk], None if has_none else timestamps
 
+    def rest(self, arguments: Any, done: int) -> tuple[Any, int]:
+        """Return what is left of the newest read, of which the first `done` records are done: the arguments
+        of a read, and how many of its first records are done.
+
+        It is called on the worker when a batch ends in the middle of a read. Override it if the source may
+        lose records that have been read, as a compacted topic does: then counting them is not enough.
+        """
+        return arguments, done
+
 
 class Sink(ABC):
     """Base class of what `DataStream.sink_to` takes."""

@@ -42,6 +42,11 @@ class HybridSource(Source):
         number, inner = arguments
         return self._sources[number].read_many(inner)
 
+    def rest(self, arguments: tuple[int, Any], done: int) -> tuple[Any, int]:
+        number, inner = arguments
+        left, skipped = self._sources[number].rest(inner, done)
+        return (number, left), skipped
+
 
 class HybridSourceBuilder:
     """Builds a HybridSource."""

@@ -1,4 +1,4 @@
-"""Reads ranges of Kafka partitions on the workers. A reader continues where the last range ended."""
+"""Reads ranges of Kafka partitions on the workers. A reader goes on where the last range ended or was left."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ class PartitionReader:
                 "auto.offset.reset": "error",
             },
         )
-        self._next_offset = -1
-        self._fetched: deque[Any] = deque()  # messages beyond the last range
+        self._next_offset = -1  # what was fetched, or is fetched next, begins here; -1: not known
+        self._fetched: deque[Any] = (
+            deque()
+        )  # messages beyond the last range, or that were left of it
         self._end_offset = -1  # the end of the partition, once everything before it was fetched
 
     def read(self, start: int, end: int) -> Iterator[list[Any]]:
@@ -56,7 +58,7 @@ class PartitionReader:
 
         Raise JobExecutionError if Kafka reports an error, or gives nothing for a minute.
         """
-        if start != self._next_offset:
+        if not self._skip_to(start):
             self._fetched.clear()
             self._end_offset = -1
             position = client_module().TopicPartition(self._topic, self._partition, start)
@@ -67,13 +69,26 @@ class PartitionReader:
             self._fetched.clear()
             notices = [message for message in messages if message.error() is not None]
             inside, beyond = _cut(messages, notices, end)
-            if inside:
-                yield inside
             self._note_end(notices)
             self._fetched.extend(beyond)
+            if inside:
+                try:
+                    yield inside
+                except GeneratorExit:  # the rest of the range may be read next
+                    self._fetched.extendleft(reversed(inside))
+                    self._next_offset = inside[0].offset()
+                    raise
             if beyond or (inside and inside[-1].offset() == end - 1):
                 break
         self._next_offset = end
+
+    def _skip_to(self, start: int) -> bool:
+        """Drop what was fetched before an offset. Return whether what comes next begins there."""
+        if not 0 <= self._next_offset <= start:
+            return False
+        while self._fetched and self._fetched[0].offset() < start:
+            self._next_offset = self._fetched.popleft().offset() + 1
+        return bool(self._fetched) or self._next_offset == start
 
     def _note_end(self, notices: list[Any]) -> None:
         """Note where the partition ends: aborted transactions use offsets too, so a range may end without

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from millpond.common.serialization import ByteArraySchema, DeserializationSchema
 
-Records = tuple[list[Any], list[int | None]]  # values, and the times that Kafka has for them
+
+class Records(NamedTuple):
+    """What a few messages have given."""
+
+    values: list[Any]
+    times: list[int | None]
+    """When Kafka says that they were written."""
+    offsets: list[int]
+    """The offset of each record's message."""
 
 
 class ConsumerRecord(NamedTuple):
@@ -75,16 +83,19 @@ def _values(schema: DeserializationSchema, messages: list[Any]) -> Records:
         messages = [message for message in messages if message.value() is not None]
     data = [message.value() for message in messages]
     times: list[int | None] = [message.timestamp()[1] for message in messages]
+    offsets = [message.offset() for message in messages]
     if type(schema) is ByteArraySchema:
-        return data, times
+        return Records(data, times, offsets)
     try:
         values = schema.deserialize_many(data)
     except Exception:
         values = _one_by_one(schema.deserialize, data, messages)
     kept = [index for index, value in enumerate(values) if value is not None]
     if len(kept) < len(values):
-        return [values[index] for index in kept], [times[index] for index in kept]
-    return values, times
+        values = [values[index] for index in kept]
+        times = [times[index] for index in kept]
+        offsets = [offsets[index] for index in kept]
+    return Records(values, times, offsets)
 
 
 def _records(
@@ -92,6 +103,7 @@ def _records(
 ) -> Records:
     values: list[Any] = []
     times: list[int | None] = []
+    offsets: list[int] = []
     records = map(_as_record, messages)
     for found, message in zip(
         _one_by_one(lambda record: list(deserialize(record) or ()), records, messages),
@@ -100,7 +112,8 @@ def _records(
     ):
         values += found
         times += [message.timestamp()[1]] * len(found)
-    return values, times
+        offsets += [message.offset()] * len(found)
+    return Records(values, times, offsets)
 
 
 def _one_by_one(

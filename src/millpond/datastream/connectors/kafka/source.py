@@ -5,6 +5,7 @@ The driver decides which offsets a batch reads; workers read them.
 
 from __future__ import annotations
 
+import bisect
 import logging
 import re
 import time
@@ -30,7 +31,8 @@ _POLL_MS = 50
 _DISCOVERY = "partition.discovery.interval.ms"
 _DISCOVERY_MS = 300_000
 _log = logging.getLogger(__name__)
-Range = tuple[str, int, int, int]  # topic, partition, from offset, up to offset
+Range = tuple[str, int, int, int, int]
+"""topic, partition, from offset, up to offset, how many records of the message at the first one are done"""
 
 
 class KafkaSource(Source):
@@ -59,6 +61,9 @@ class KafkaSource(Source):
         self._properties = properties
         self.bounded = bounded
         self.endless = stopping is None
+        # Of what was read last, and how many records of the read came before it.
+        self._newest_offsets: list[int] = []
+        self._before_newest = 0
 
     @staticmethod
     def builder() -> KafkaSourceBuilder:
@@ -77,11 +82,31 @@ class KafkaSource(Source):
             yield from zip(values, timestamps or [], strict=True)
 
     def read_many(self, arguments: Range) -> Iterator[tuple[list[Any], list[int | None] | None]]:
-        topic, partition, start, end = arguments
+        topic, partition, start, end, done = arguments
         reader = reader_of(self._servers, self._properties, topic, partition)
         to_records = reader_for(self._schema)
+        self._before_newest = 0
+        if start >= end:
+            return
         for messages in reader.read(start, end):
-            yield to_records(messages)
+            values, times, offsets = to_records(messages)
+            if done and messages[0].offset() == start:  # it may be gone: topics are compacted
+                values, times, offsets = values[done:], times[done:], offsets[done:]
+            done = 0
+            self._newest_offsets = offsets
+            yield values, times
+            self._before_newest += len(values)
+
+    def rest(self, arguments: Range, done: int) -> tuple[Range, int]:
+        topic, partition, start, end, done_at_start = arguments
+        offsets, index = self._newest_offsets, done - self._before_newest
+        if index == len(offsets):
+            return (topic, partition, offsets[-1] + 1, end, 0), 0
+        next_offset = offsets[index]
+        of_message = index - bisect.bisect_left(offsets, next_offset)
+        if next_offset == start:
+            of_message += done_at_start
+        return (topic, partition, next_offset, end, of_message), 0
 
 
 class _KafkaEnumerator(SplitEnumerator):
@@ -163,7 +188,8 @@ class _KafkaEnumerator(SplitEnumerator):
             start = self._next[partition]
             end = min(end, start + share)
             if end > start and split not in self.paused:
-                works.append(SplitWork(split, (partition.topic, partition.partition, start, end)))
+                arguments = (partition.topic, partition.partition, start, end, 0)
+                works.append(SplitWork(split, arguments))
                 self._next[partition] = end
         return works
 
