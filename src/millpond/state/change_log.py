@@ -189,18 +189,20 @@ def _cleaned(state: ShardState) -> Callable[[], Iterable[Content]]:
 
 def _append_all(stores: Stores, state: ShardState, grouping: Grouping) -> int:
     """Write snapshots of everything, because the logs lack what came from a savepoint, or have states in
-    another form than they have now. Return how many bytes were written."""
-    contents: dict[int, list[Content]] = {
-        number: [] for number in log_numbers(state) if stores(number).read_head() is not None
+    another form than they have now. Return how many bytes were written. Nothing is gathered in memory: the
+    state may not fit."""
+    snapshots = {
+        number: _Snapshot(stores(number), tail)
+        for number, tail in state.log_tails.items()
+        if stores(number).read_head() is not None
     }
     for part in state.snapshot_parts():
         parts, own = split_content(part, grouping)
         for number, content in (*parts.items(), (_number_without_key(state), own)):
-            contents.setdefault(number, []).append(content)
-    return sum(
-        _write_snapshot(stores(number), state.log_tails[number], own_parts or [_NOTHING])
-        for number, own_parts in contents.items()
-    )
+            if number not in snapshots:
+                snapshots[number] = _Snapshot(stores(number), state.log_tails[number])
+            snapshots[number].add(content)
+    return sum(snapshot.complete() for snapshot in snapshots.values())
 
 
 def _append_part(store: LogStore, state: ShardState, number: int, content: Content) -> int:
@@ -225,7 +227,10 @@ def _append(
 ) -> int:
     tail = state.log_tails[number]
     if _is_due_for_compaction(tail.head, number):
-        return _write_snapshot(store, tail, snapshot_parts())
+        snapshot = _Snapshot(store, tail)
+        for part in snapshot_parts():
+            snapshot.add(part)
+        return snapshot.complete()
     change = codec.encode(BlobKind.CHANGE, changes())
     return _write_change(store, tail, change, _where(state, number))
 
@@ -240,22 +245,37 @@ def _write_head(store: LogStore, head: LogHead) -> None:
     store.write_head(codec.encode(BlobKind.LOG_HEAD, tuple(head)))
 
 
-def _write_snapshot(store: LogStore, tail: LogTail, parts: Iterable[Content]) -> int:
-    """Write a snapshot in place of all rows. Return its size."""
-    head = tail.head
-    kind, next_row, snapshot_bytes = BlobKind.SNAPSHOT, head.next_row, 0
-    for content in parts:
+class _Snapshot:
+    """A snapshot that takes the place of all rows of a log."""
+
+    def __init__(self, store: LogStore, tail: LogTail) -> None:
+        self._store = store
+        self._tail = tail
+        self._next_row = tail.head.next_row
+        self._bytes = 0
+
+    def add(self, content: Content) -> None:
+        """Write a part of it."""
+        kind = BlobKind.CHANGE if self._bytes else BlobKind.SNAPSHOT
         blob = codec.encode(kind, content)
-        kind, next_row = BlobKind.CHANGE, _write_chunks(store, next_row, blob)
-        snapshot_bytes += len(blob)
-    for row in range(head.first_row, head.next_row):
-        store.delete_row(row)
-    grown = (snapshot_bytes - head.snapshot_bytes) / max(head.change_bytes, 1)
-    overwritten = min(max(1 - grown, 0.0), 1.0) if head.changes else 1.0
-    tail.set_fresh([])
-    tail.head = LogHead(head.next_row, next_row, next_row, snapshot_bytes, overwritten=overwritten)
-    _write_head(store, tail.head)
-    return snapshot_bytes
+        self._next_row = _write_chunks(self._store, self._next_row, blob)
+        self._bytes += len(blob)
+
+    def complete(self) -> int:
+        """Drop the rows before it. Return its size."""
+        if not self._bytes:
+            self.add(_NOTHING)
+        head = self._tail.head
+        for row in range(head.first_row, head.next_row):
+            self._store.delete_row(row)
+        grown = (self._bytes - head.snapshot_bytes) / max(head.change_bytes, 1)
+        overwritten = min(max(1 - grown, 0.0), 1.0) if head.changes else 1.0
+        self._tail.set_fresh([])
+        self._tail.head = LogHead(
+            head.next_row, self._next_row, self._next_row, self._bytes, overwritten=overwritten
+        )
+        _write_head(self._store, self._tail.head)
+        return self._bytes
 
 
 def _write_change(store: LogStore, tail: LogTail, change: bytes, where: str) -> int:

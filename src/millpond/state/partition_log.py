@@ -1,8 +1,9 @@
 """The change logs of everything that one level has in one partition, in segments that a slot writes itself.
 
-A batch adds at most one record, with one sync, whatever it has changed. Nobody but the driver decides whether
-the record counts: it writes the *position* of the log, which is the list of its segments and how much of each
-counts, into its journal. Whatever else is in a segment was never committed, and nobody reads it.
+A batch adds one record, with one sync, whatever it has changed; only what would take too much memory becomes
+several. Nobody but the driver decides whether that counts: it writes the *position* of the log, which is the
+list of its segments and how much of each counts, into its journal. Whatever else is in a segment was never
+committed, and nobody reads it.
 
     segment   <folder>/<level>/<partition>/<writer>-<number>; only its writer, which is one slot process,
               appends to it, so a zombie cannot harm anything
@@ -44,6 +45,7 @@ MAX_WASTE = 3.0
 MIN_BYTES = 4 << 20
 # A partition that moves from slot to slot, or many batches that did not count, would make ever more of them.
 MOST_SEGMENTS = 16
+MOST_PENDING = 64 << 20  # bytes that wait in memory for the end of the batch
 _MOVED_BYTES = 256 << 10
 _READ_AT_ONCE = 256 << 10
 _HEADER = struct.Struct("<2sBBIIQ")
@@ -86,12 +88,13 @@ class PartitionLog:
 
     def _forget(self) -> None:
         self._position: LogPosition = EMPTY
-        self._before: LogPosition | None = None  # the position before the newest record
+        self._before: LogPosition | None = None  # the position before the newest batch
         self._undo: dict[_Row, _Place | None] = {}
         self._places: dict[_Row, _Place] = {}
         self._heads: dict[int, bytes] = {}
         self._valid: dict[str, int] = {}  # segment -> bytes of its valid rows, with their entries
         self._pending: dict[_Row, bytes | None] = {}
+        self._pending_bytes = 0
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -99,6 +102,7 @@ class PartitionLog:
         """Turn to what the log is at a position, which is that of the newest batch that counts. What was
         written after it is forgotten."""
         self._pending.clear()
+        self._pending_bytes = 0
         if position == self._position:
             self._before = None
             self._undo.clear()
@@ -195,20 +199,28 @@ class PartitionLog:
     def put(self, label: int, number: int, row: bytes | None) -> None:
         """Write, replace or delete (None) a row with the record that comes next."""
         self._pending[label, number] = row
+        if row is not None:
+            self._pending_bytes += len(row)
+            if self._pending_bytes > MOST_PENDING:
+                self._append_pending()
 
     def put_head(self, label: int, head: bytes) -> None:
         """Replace the log head of a label with the record that comes next."""
         self._pending[label, _HEAD] = head
 
     def write(self) -> LogPosition:
-        """Write what is pending as one record, durably. Return the position after it."""
-        if not self._pending:
-            return self._position
-        pending, self._pending = self._pending, {}
-        for row in self._rows_to_move(sum(len(data) for data in pending.values() if data)):
-            if row not in pending:
+        """Write all that is pending, durably. Return the position after it."""
+        for row in self._rows_to_move(self._pending_bytes) if self._pending else ():
+            if row not in self._pending:
                 fault_points.reach("slot before moved row")
-                pending[row] = self._read(self._places[row])
+                self._pending[row] = self._read(self._places[row])
+        if self._pending:
+            self._append_pending()
+        return self._position
+
+    def _append_pending(self) -> None:
+        """Append what is pending as one record."""
+        pending, self._pending, self._pending_bytes = self._pending, {}, 0
         fault_points.reach("slot before append")
         log = self._segment()
         offset = log.length
@@ -220,7 +232,7 @@ class PartitionLog:
         try:
             log.append(_record(entries, rows))
             fault_points.reach("slot after append")
-            return self._appended(log, pending, offset, len(entries))
+            self._appended(log, pending, offset, len(entries))
         except BaseException:
             # Nobody knows what of it took place, so everything is to be read again.
             self._leave_segment()
@@ -229,8 +241,8 @@ class PartitionLog:
 
     def _appended(
         self, log: LogWriter, pending: dict[_Row, bytes | None], offset: int, entries: int
-    ) -> LogPosition:
-        """Take over what was appended to a segment at an offset. Return the position after it."""
+    ) -> None:
+        """Take over what was appended to a segment at an offset."""
         start = offset + _HEADER.size + entries * _ENTRY.size
         for row, data in pending.items():
             self._undo.setdefault(row, self._places.get(row))
@@ -241,12 +253,12 @@ class PartitionLog:
                 start += len(data)
                 if row[1] == _HEAD:
                     self._heads[row[0]] = data
-        self._before = self._position
+        if self._before is None:
+            self._before = self._position
         kept = [segment for segment in self._position if segment[0] != log.name]
         while kept and not self._valid.get(kept[0][0]):
             del kept[0]
         self._position = (*kept, (log.name, log.length))
-        return self._position
 
     def _segment(self) -> LogWriter:
         """Return the segment to append to. What is appended must directly follow what counts."""

@@ -16,6 +16,7 @@ from millpond.core.storage import MemoryStorage
 from millpond.datastream.state import StateKind
 from millpond.errors import CorruptDataError, IncompatibleCheckpointError, ProgramError
 from millpond.state import change_log as changelog
+from millpond.state import partition_log
 from millpond.state.change_log import MemoryLogStore
 from millpond.state.grouping import Grouping
 from millpond.state.partition_log import EMPTY
@@ -130,18 +131,22 @@ def content(state: ShardState) -> Any:
     st.sampled_from([40, 200, 1 << 20]),
     st.sampled_from([0, 1000, 1 << 20]),
     st.sampled_from([None, ALL_KEY_GROUPS]),
+    st.sampled_from([0, 100, 1 << 20]),
 )
 def test_state_equals_the_model_whatever_happens_to_batches(
     batches: list[tuple[list[Any], str]],
     compact_bytes: int,
     joined_bytes: int,
     grouping: Grouping | None,
+    pending_bytes: int,
 ) -> None:
     """E41, E42: whatever happens, the state that a worker works on is exactly the one that counts, including
-    the order of maps and of timers; with one log, and with one per key group."""
+    the order of maps and of timers; with one log, and with one per key group; with one record per batch, and
+    with several."""
     limits = changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.JOINED_BYTES
     changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES = compact_bytes, 64
     changelog.JOINED_BYTES = joined_bytes
+    most_pending, partition_log.MOST_PENDING = partition_log.MOST_PENDING, pending_bytes
     model = Model()
 
     def check(state: ShardState) -> None:
@@ -151,6 +156,7 @@ def test_state_equals_the_model_whatever_happens_to_batches(
         run_batches(batches, model, apply, check, lambda: ShardState(0, None, grouping))
     finally:
         changelog.COMPACT_MIN_BYTES, changelog.CHUNK_BYTES, changelog.JOINED_BYTES = limits
+        partition_log.MOST_PENDING = most_pending
 
 
 class OneLog:

@@ -57,6 +57,7 @@ def test_log_is_what_the_batches_that_count_have_made_it(
     monkeypatch.setattr(partition_log, "MIN_BYTES", 1000)
     monkeypatch.setattr(partition_log, "_MOVED_BYTES", 100)
     monkeypatch.setattr(partition_log, "_READ_AT_ONCE", 50 * (seed % 10))
+    monkeypatch.setattr(partition_log, "MOST_PENDING", (0, 150, 1 << 20)[seed % 3])
     chance = random.Random(seed)
     storage: Storage = FileStorage(tmp_path) if seed % 2 else MemoryStorage()
     writers = [PartitionLog(storage, FOLDER, f"1-{number}") for number in range(2)]
@@ -307,3 +308,21 @@ def test_damage_is_named(where: str) -> None:
 
 if __name__ == "__main__" and not GOLDEN.exists():
     write_golden(GOLDEN, golden, f"{FOLDER}/1-0")  # type: ignore[arg-type]
+
+
+def test_what_is_too_much_for_memory_does_not_wait_for_the_end_of_the_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition_log, "MOST_PENDING", 1000)
+    storage = MemoryStorage()
+    log = PartitionLog(storage, FOLDER, "a")
+    for number in range(50):
+        log.of(1).write_row(number, bytes(99))
+        assert sum(len(row or b"") for row in log._pending.values()) <= 1000
+    log.of(1).write_head(b"head")
+    position = log.write()
+    other = PartitionLog(storage, FOLDER, "b")
+    other.go_to(position)
+    assert [other.read_row(1, number) for number in range(50)] == [bytes(99)] * 50
+    log.go_to(EMPTY)
+    assert log.labels() == set(), "and it can still be undone"

@@ -1,4 +1,4 @@
-"""Reads ranges of Kafka partitions on the workers. A reader goes on where the last range ended or was left."""
+"""Reads ranges of Kafka partitions on workers. A reader goes on where the last range ended or was left."""
 
 from __future__ import annotations
 
