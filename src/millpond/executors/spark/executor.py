@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _BATCH_TRIES = 4
 _CANCEL_EVERY_S = 0.1
+_GRACE_S = 0.5  # for the batch that is running when the job is cancelled
 
 
 class SparkExecutors(ExecutorFactory):
@@ -191,7 +192,13 @@ class SparkExecutor(Executor):
     def cancel(self) -> None:
         self._cancelled = True
         self.coordinator.cancel()
-        threading.Thread(target=self._cut_short, args=(self._is_over,), daemon=True).start()
+        threading.Thread(target=self._cut_short_soon, daemon=True).start()
+
+    def _cut_short_soon(self) -> None:
+        """Make the batch that is running fail, unless it ends by itself in a moment, as most do. Workers
+        complain if Spark hangs up on them."""
+        if not self._is_over.wait(_GRACE_S):
+            self._cut_short(self._is_over)
 
     def _cut_short(self, is_over: threading.Event) -> None:
         """Make the batch that is running fail; or the one that is about to begin, which is why this tries
