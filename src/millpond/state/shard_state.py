@@ -218,9 +218,10 @@ class ShardState:
             if name.startswith(WITHOUT_KEY):
                 own[name] = (self._kind_text(name), table.changes())
             else:
-                split = spec_of(self.kinds[name]).split(
-                    table.change_columns(), self.grouping.of_state(name)
-                )
+                grouping = self.grouping.of_state(name)
+                split = table.grouped_changes(grouping)
+                if split is None:
+                    split = spec_of(self.kinds[name]).split(table.change_columns(), grouping)
                 parts.add_state(name, self._kind_text(name), split)
         for domain, timers in self._domains():
             if timers.has_changes():

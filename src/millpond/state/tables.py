@@ -11,6 +11,7 @@ from typing import Any
 
 from millpond.core.columns import decode_list
 from millpond.errors import UnsupportedFeatureError
+from millpond.state.grouping import Grouping
 
 
 class _Missing:
@@ -46,6 +47,11 @@ class StateTable(ABC):
     def change_columns(self) -> ChangeColumns:
         """Return what `changes` returns, before it is encoded."""
         return tuple(map(decode_list, self.changes()))
+
+    def grouped_changes(self, grouping: Grouping) -> dict[int, ChangeColumns] | None:
+        """Return what `change_columns` returns, by key group; None if the table knows no better way than to
+        split that."""
+        return None
 
     @abstractmethod
     def apply(self, changes: Changes) -> None:

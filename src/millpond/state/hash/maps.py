@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, compress, islice
 from operator import itemgetter
 from typing import Any
 
 from millpond.core.codec import are_immutable
 from millpond.core.columns import decode_list, encode_list
+from millpond.state.grouping import Grouping, Parts
 from millpond.state.tables import MISSING, ChangeColumns, Changes, MapTable
 
 
@@ -130,9 +131,30 @@ class HashMapTable(MapTable):
 
     def change_columns(self) -> ChangeColumns:
         """Return what `changes` returns, before it is encoded."""
+        return self._columns_of(list(self.undo), self.moved)
+
+    def grouped_changes(self, grouping: Grouping) -> dict[int, ChangeColumns]:
+        """Return `change_columns` by key group. What belongs together is looked up together: that is faster,
+        because it fits into the processor's caches."""
+        owner_of = itemgetter(1 if grouping.by_entry else 0)
+
+        def split(locations: Iterable[tuple[Any, Any]]) -> Parts:
+            own = list(locations)
+            return grouping.split(list(map(owner_of, own)), own, with_keys=False)
+
+        moved = split(self.moved)
+        found = {
+            group: self._columns_of(own, *moved.get(group, ([],)))
+            for group, (own,) in split(self.undo).items()
+        }
+        return {group: columns for group, columns in found.items() if any(columns)}
+
+    def _columns_of(
+        self, locations: list[tuple[Any, Any]], moved: Iterable[tuple[Any, Any]]
+    ) -> ChangeColumns:
+        """Return the changes at some of the locations in `undo`, of which some moved to the end."""
         get = self.data.get
         nothing: dict[object, Any] = {}
-        locations = list(self.undo)
         values = [get(key, nothing).get(entry, MISSING) for key, entry in locations]
         gone: list[tuple[Any, Any]] = []
         if self.removed_any:
@@ -145,14 +167,13 @@ class HashMapTable(MapTable):
             there = [value is not MISSING for value in values]
             locations = list(compress(locations, there))
             values = list(compress(values, there))
-        moved = [(key, entry) for key, entry in self.moved if entry in get(key, nothing)]
         return (
             list(map(itemgetter(0), locations)),
             [1] * len(locations),
             list(map(itemgetter(1), locations)),
             values,
             gone,
-            moved,
+            [(key, entry) for key, entry in moved if entry in get(key, nothing)],
         )
 
     def snapshot(self) -> Changes:

@@ -28,6 +28,8 @@ def values_at_rest(columns: Columns, timed: bool) -> list[Any]:
 
 def repeated(keys: list[Any], counts: list[int]) -> list[Any]:
     """Return each key as often as its count says."""
+    if counts.count(1) == len(counts):
+        return keys
     return [key for key, count in zip(keys, counts, strict=True) for _ in range(count)]
 
 
