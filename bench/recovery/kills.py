@@ -1,10 +1,11 @@
-"""Seconds without results after kill -9: of a slot, a Spark worker, the JVM, or the driver (with its JVM).
+"""Seconds without results after kill -9: of a slot, a Spark worker, an executor, the JVM, or the driver.
 
 A job builds up state (GB are GB of the change log), then touches entries of it at a fixed rate; its results
 are committed with each batch. Once it runs steadily, a process is killed. What counts is the time until a
 batch that had not counted before is committed. The driver is started again as soon as it has ended. All kinds
 of processes are killed in turn, in the same job, so that state is built up once per size and backend; that
-time is left out.
+time is left out. Executors are processes of their own only on a cluster: for them there is a job on a
+standalone cluster with two workers. Driver means the driver with its JVM.
 
 The parts of the time are what passes from one visible step to the next:
 
@@ -29,10 +30,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from tests.slot.processes import slots_of
+from tests.spark.standalone import standalone_cluster
 
 from bench.measure import BenchmarkFailed
 from bench.recovery.marks import Marks
@@ -66,13 +69,17 @@ def measure(
     kinds = [kind for kind in KINDS if kind in wanted] or list(KINDS)
     backends = [backend for backend in BACKENDS if backend in wanted] or list(BACKENDS)
     results: list[dict[str, Any]] = []
+    local = [kind for kind in kinds if kind != "executor"]
     for state_gb in sizes_gb[:1] if quick else sizes_gb:
         for backend in backends:
-            try:
-                results += _measure_job(state_gb, backend, kinds, 1 if quick else repeat)
-            except BenchmarkFailed as failure:
-                print(failure, file=sys.stderr, flush=True)
-                results.append({"state_gb": state_gb, "backend": backend, "failed": str(failure)})
+            for own_kinds in filter(None, (local, [kind for kind in kinds if kind not in local])):
+                try:
+                    results += _measure_job(state_gb, backend, own_kinds, 1 if quick else repeat)
+                except BenchmarkFailed as failure:
+                    _say(str(failure))
+                    results.append(
+                        {"state_gb": state_gb, "backend": backend, "failed": str(failure)}
+                    )
     return results
 
 
@@ -80,8 +87,13 @@ def _measure_job(
     state_gb: float, backend: str, kinds: list[str], repeat: int
 ) -> list[dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
-    job = _Job(folder, state_gb, backend)
-    try:
+    with ExitStack() as ends:
+        ends.callback(shutil.rmtree, folder, ignore_errors=True)
+        master = "local[2]"
+        if kinds == ["executor"]:
+            master = ends.enter_context(standalone_cluster(folder / "cluster", apart=True))
+        job = _Job(folder, state_gb, backend, master)
+        ends.callback(job.end)
         _say(f"{state_gb:g} GB, {backend}: building up state ...")
         job.await_steady(0.0, _BUILD_TIMEOUT_S)
         _say(f"{job.state_bytes() / 1e9:.2f} GB after {time.time() - job.began_s:.0f} s")
@@ -101,9 +113,6 @@ def _measure_job(
                 }
             )
         return results
-    finally:
-        job.end()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _say(text: str) -> None:
@@ -113,7 +122,7 @@ def _say(text: str) -> None:
 class _Job:
     """The job, and a thread that starts its driver again whenever that has ended, as a supervisor would."""
 
-    def __init__(self, folder: Path, state_gb: float, backend: str) -> None:
+    def __init__(self, folder: Path, state_gb: float, backend: str, master: str) -> None:
         self._folder = folder
         self._marks = Marks(str(folder / "marks"))
         self._output = folder / "output"
@@ -123,7 +132,8 @@ class _Job:
             "per_s": _PER_S,
             "marks": self._marks.path,
             "configuration": {
-                "millpond.master": "local[2]",
+                "millpond.master": master,
+                "spark.executor.memory": "512m",
                 "parallelism.default": 2,
                 "state.backend.type": backend,
                 "restart-strategy.type": "exponential-delay",

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.faults.jvms import jvms_of
 from tests.slot.processes import is_running, slots_of
 
-KINDS = ("slot", "worker", "JVM", "driver")
+KINDS = ("slot", "worker", "executor", "JVM", "driver")
 
 
 def of_kind(kind: str, driver: int, folder: Path) -> list[int]:
@@ -22,9 +22,16 @@ def of_kind(kind: str, driver: int, folder: Path) -> list[int]:
     slots = slots_of(folder)
     if kind == "slot":
         return slots
+    if kind == "executor":
+        # A slot is a child of a worker, which a daemon has forked that the executor has started.
+        return [_parent(_parent(_parent(slot))) for slot in slots]
     # The JVM starts a daemon, which forks the workers; slots are children of workers.
     daemons = [pid for jvm in jvms_of(driver) for pid in _children(jvm)]
     return [pid for daemon in daemons for pid in _children(daemon) if pid not in slots]
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _children(pid: int) -> list[int]:

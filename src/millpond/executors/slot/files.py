@@ -1,4 +1,8 @@
-"""The files of a slot in the private folder of its job: socket, log, lock, and state on disk."""
+"""The files of a slot in the private folder of its job: socket, log, lock, and state on disk.
+
+Each process has a folder of its own for state, named after its id: one that was replaced, and does not know
+it yet, must not lose its files to the one that comes after it.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +28,17 @@ def remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> N
                 os.unlink(settings.path(partition, suffix))
             shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
             os.rmdir(settings.folder)  # succeeds for the last slot of the job only
+
+
+def own_state_folder(settings: SlotSettings, partition: int) -> str:
+    """Return the folder in which this process may keep state, after removing those of processes that are
+    gone."""
+    folder = settings.state_folder(partition)
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            if not os.path.exists(f"/proc/{name}"):
+                shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+    return os.path.join(folder, str(os.getpid()))
 
 
 @contextlib.contextmanager

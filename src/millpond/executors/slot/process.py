@@ -39,7 +39,7 @@ from millpond.errors import (
     UserFunctionError,
 )
 from millpond.executors.slot.adoption import ImportedFiles, Offer, receive_offer
-from millpond.executors.slot.files import listening, remove_files
+from millpond.executors.slot.files import listening, own_state_folder, remove_files
 from millpond.executors.slot.garbage import IdleCollector
 from millpond.executors.slot.lifecycle import SlotLife, SlotState
 from millpond.executors.slot.memory import limit_memory, resident_mb
@@ -190,7 +190,7 @@ class Slot:
                     self._storage,
                     f"{settings.generation}-{os.urandom(4).hex()}",
                     attempt,
-                    settings.state_folder(self._partition),
+                    own_state_folder(settings, self._partition),
                     self._memory_limit_mb,
                     self._surroundings,
                     self._views,

@@ -1,0 +1,26 @@
+"""State on a slot's disk: each process has a folder of its own (E44)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from millpond.executors.slot.files import own_state_folder
+from millpond.executors.slot.settings import SlotSettings
+
+
+def test_files_of_a_process_that_runs_stay_and_those_of_dead_ones_go(tmp_path: Path) -> None:
+    settings = SlotSettings("job", "run", 1, str(tmp_path), 1, 0, 1.0, 1.0, str(tmp_path))
+    shared = Path(settings.state_folder(0))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    outdated = os.getppid()  # a slot that was replaced and does not know it yet
+    for pid in (dead.pid, outdated):
+        (shared / str(pid)).mkdir(parents=True)
+        (shared / str(pid) / "CURRENT").touch()
+    own = Path(own_state_folder(settings, 0))
+    assert own == shared / str(os.getpid())
+    assert [path.name for path in shared.iterdir()] == [str(outdated)]
+    assert (shared / str(outdated) / "CURRENT").exists()
