@@ -47,6 +47,17 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+def test_missing_packages_are_named_before_anything_is_started(
+    millpond: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `pip install millpond` without the extra."""
+    monkeypatch.setattr(cluster_start, "_DISPATCHER_PACKAGES", ("json", "no_such_package"))
+    code, _, error = millpond("start-cluster", "--dir", str(tmp_path / "cluster"))
+    assert code == 1
+    assert "start-cluster needs no_such_package: pip install 'millpond[cluster]'" in error
+    assert not (tmp_path / "cluster").exists()
+
+
 def rights(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 

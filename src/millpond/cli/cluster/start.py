@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from millpond.cli.client.connection import LOOPBACK, Target
@@ -27,11 +28,12 @@ from millpond.cli.exit_codes import UsageError
 from millpond.cli.programs import parse_settings
 from millpond.dispatcher.token_file import NAME as TOKEN_NAME
 from millpond.dispatcher.token_file import make_token_file
-from millpond.errors import ClusterError
+from millpond.errors import ClusterError, SetupError
 
 DISPATCHER = (sys.executable, "-m", "millpond.dispatcher")
 _MASTER_PORT = 7077
 _PAGE_PORT = 8080
+_DISPATCHER_PACKAGES = ("fastapi", "uvicorn", "httpx")
 _PAGE_SETTING = "millpond.cluster.master-ui"  # see common/options.py
 _PAGE_KEY_SETTING = "millpond.cluster.master-ui-key-file"
 
@@ -174,7 +176,8 @@ def start_cluster(
     """Start a cluster and return its record when all processes answer. `dispatcher` is the beginning of the
     command that starts a dispatcher.
 
-    Raise UsageError or ClusterError if that is not possible; nothing is left running then."""
+    Raise SetupError, UsageError or ClusterError if that is not possible; nothing is left running then."""
+    _check_packages()
     _check_spark(parsed)
     _check_files(parsed)
     parse_settings(parsed.settings)
@@ -203,6 +206,14 @@ def start_cluster(
                 starter.start_dispatcher(number, [*dispatcher, *arguments])
             starter.wait_for_all()
         return record
+
+
+def _check_packages() -> None:
+    missing = [name for name in _DISPATCHER_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise SetupError(
+            f"start-cluster needs {', '.join(missing)}: pip install 'millpond[cluster]'."
+        )
 
 
 def _check_spark(parsed: argparse.Namespace) -> None:
