@@ -131,7 +131,7 @@ class Job:
         start = {task.id: Start([0], {}, 0)}
         lane = LanePlan(epoch, 0, 0, [split], start, False, logs=logs)
         chunks = [chunk for _, chunk in relay.run_lane(lane.encode())]
-        rows = rows_for_driver(chunk for _, chunk in relay.run_stage(1, chunks))
+        rows = rows_for_driver(chunk for _, chunk in relay.run_stage(1, epoch, chunks))
         report = report_of(rows)
         if commit:
             self.log = log_positions(report.runs)[1, 0]

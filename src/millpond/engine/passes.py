@@ -18,6 +18,7 @@ from millpond.engine.exchange.frames import Row
 from millpond.engine.exchange.reports import PassRun, Report
 from millpond.engine.host import JobHost
 from millpond.engine.sink_pass import SinkHost, has_worker_sinks, sinks_stay_where_records_are
+from millpond.errors import BatchInconsistentError
 from millpond.plan.physical import JobPlan
 from millpond.state.partition_log import EMPTY, LogPosition
 
@@ -48,9 +49,16 @@ class Passes:
         rows = list(self._host.run_lane(lane, report))
         return self._send(0, lane.lane, batch, rows, report, (), EMPTY)
 
-    def run_stage(self, stage: int, partition: int, blobs: Iterable[bytes]) -> Sent:
-        """Run a stage after the first one in a partition, on the chunks that have come for it."""
+    def run_stage(self, stage: int, partition: int, epoch: int, blobs: Iterable[bytes]) -> Sent:
+        """Run a stage after the first one in a partition, on the chunks that have come for it. Raises
+        BatchInconsistentError, before anything has changed, if one of them is of another batch."""
         chunks = [decode_chunk(blob) for blob in blobs]
+        others = {chunk.batch.epoch for chunk in chunks} - {epoch}
+        if others:
+            raise BatchInconsistentError(
+                f"Batch {epoch}: Spark has kept results of batch {others.pop()} instead of computing them "
+                "anew."
+            )
         rows = [row for chunk in chunks for row in chunk.rows]
         batch = chunks[0].batch
         inputs = tuple({chunk.token for chunk in chunks})
@@ -104,14 +112,16 @@ class Passes:
 def run_batch(passes: Passes, plan: JobPlan, lanes: Iterable[LanePlan]) -> list[Row]:
     """Run all passes of a batch one after the other. Return the rows for the driver."""
     sent: Sent = []
+    epoch = -1
     for lane in lanes:
+        epoch = lane.epoch
         # A copy, such as a slot would get: a failed attempt must not leave traces in the plan.
         sent += passes.run_lane(LanePlan.decode(lane.encode(), "a lane"))
     for stage in range(1, last_stage(plan) + 1):
         received, sent = sent, []
         for partition in range(plan.parallelism):
             chunks = [blob for target, blob in received if target == partition]
-            sent += passes.run_stage(stage, partition, chunks)
+            sent += passes.run_stage(stage, partition, epoch, chunks)
     return rows_for_driver(blob for _, blob in sent)
 
 

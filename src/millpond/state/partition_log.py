@@ -44,7 +44,7 @@ SEGMENT_BYTES = 64 << 20
 MAX_WASTE = 3.0
 MIN_BYTES = 4 << 20
 # A partition that moves from slot to slot, or many batches that did not count, would make ever more of them.
-MOST_SEGMENTS = 16
+MOST_SEGMENTS = 16  # that are not full
 MOST_PENDING = 64 << 20  # bytes that wait in memory for the end of the batch
 _MOVED_BYTES = 256 << 10
 _READ_AT_ONCE = 256 << 10
@@ -281,8 +281,9 @@ class PartitionLog:
         total = sum(length for _, length in self._position)
         valid = sum(self._valid.values())
         segments = [segment for segment, _ in self._position]
-        if len(segments) > MOST_SEGMENTS:
-            oldest = set(segments[: len(segments) - MOST_SEGMENTS])
+        most = MOST_SEGMENTS + total // SEGMENT_BYTES
+        if len(segments) > most:
+            oldest = set(segments[: len(segments) - most])
         elif len(segments) > 1 and total >= MIN_BYTES + MAX_WASTE * valid:
             oldest = {segments[0]}
         else:

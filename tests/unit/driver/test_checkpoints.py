@@ -111,9 +111,11 @@ def test_functions_hear_of_batches_that_run_again(monkeypatch: pytest.MonkeyPatc
 
     run_stage = Passes.run_stage
 
-    def run_twice(self: Passes, stage: int, partition: int, blobs: Iterable[bytes]) -> Sent:
-        run_stage(self, stage, partition, blobs)
-        return run_stage(self, stage, partition, blobs)
+    def run_twice(
+        self: Passes, stage: int, partition: int, epoch: int, blobs: Iterable[bytes]
+    ) -> Sent:
+        run_stage(self, stage, partition, epoch, blobs)
+        return run_stage(self, stage, partition, epoch, blobs)
 
     monkeypatch.setattr(Passes, "run_stage", run_twice)
     _, results = counted(["a", CUT, "b"], Aborted())

@@ -85,7 +85,7 @@ class Job:
     def _stage(self, stage: int, partition: int, chunks: list[bytes], lane: Any) -> Sent:
         if stage == 0:
             return self.passes.run_lane(LanePlan.decode(lane.encode(), "a lane"))
-        return self.passes.run_stage(stage, partition, chunks)
+        return self.passes.run_stage(stage, partition, self.coordinator.epoch, chunks)
 
 
 class Count2(KeyedProcessFunction):
@@ -117,6 +117,18 @@ def test_batch_with_two_runs_of_a_pass_runs_again(seed: int, job: Job) -> None:
         job.coordinator.complete(run_batch(job.passes, job.plan, lanes))
     expected = [(key, count, count) for count in range(1, 13) for key in range(5)]
     assert sorted(job.collected) == sorted(expected)
+
+
+def test_a_stage_refuses_what_is_left_of_an_earlier_batch(job: Job) -> None:
+    """Before it has done anything: state in memory and sinks stay as they are."""
+    lanes = job.coordinator.plan()
+    old = job.passes.run_lane(LanePlan.decode(lanes[0].encode(), "a lane"))
+    job.coordinator.complete(run_batch(job.passes, job.plan, lanes))
+    lanes = job.coordinator.plan()
+    new = job.passes.run_lane(LanePlan.decode(lanes[1].encode(), "a lane"))
+    chunks = [blob for target, blob in [*new, *old] if target == 0]
+    with pytest.raises(BatchInconsistentError, match="kept results of batch 0"):
+        job.passes.run_stage(1, 0, 1, chunks)
 
 
 def test_results_of_an_earlier_batch_do_not_count(job: Job) -> None:

@@ -80,7 +80,7 @@ def run(plan: JobPlan, next_plan: JobPlan, loses_a_batch: bool = False) -> list[
         lanes = executors.coordinator.plan()
         for lane in lanes:
             sent = executor._passes.run_lane(lane)
-        executor._passes.run_stage(1, 0, [chunk for _, chunk in sent])
+        executor._passes.run_stage(1, 0, lanes[0].epoch, [chunk for _, chunk in sent])
         executors.lanes = lanes
     successor(executor, executors, next_plan)
     executor.run()

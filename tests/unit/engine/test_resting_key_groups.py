@@ -69,9 +69,11 @@ def test_savepoint_is_not_lost_if_the_first_pass_runs_twice(
 
     run_stage = Passes.run_stage
 
-    def run_twice(self: Passes, stage: int, partition: int, blobs: Iterable[bytes]) -> Sent:
-        run_stage(self, stage, partition, blobs)
-        return run_stage(self, stage, partition, blobs)
+    def run_twice(
+        self: Passes, stage: int, partition: int, epoch: int, blobs: Iterable[bytes]
+    ) -> Sent:
+        run_stage(self, stage, partition, epoch, blobs)
+        return run_stage(self, stage, partition, epoch, blobs)
 
     monkeypatch.setattr(Passes, "run_stage", run_twice)
     recovery = {"execution.state-recovery.path": path.result(timeout=1)}

@@ -213,9 +213,11 @@ def test_batch_that_runs_again_gives_the_same(
 
     run_stage = Passes.run_stage
 
-    def run_twice(self: Passes, stage: int, partition: int, blobs: Iterable[bytes]) -> Sent:
-        run_stage(self, stage, partition, blobs)
-        return run_stage(self, stage, partition, blobs)
+    def run_twice(
+        self: Passes, stage: int, partition: int, epoch: int, blobs: Iterable[bytes]
+    ) -> Sent:
+        run_stage(self, stage, partition, epoch, blobs)
+        return run_stage(self, stage, partition, epoch, blobs)
 
     monkeypatch.setattr(Passes, "run_stage", run_twice)
     assert run(build, records, bound_ms=30, max_parallelism=128) == once

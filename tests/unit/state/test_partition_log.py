@@ -326,3 +326,21 @@ def test_what_is_too_much_for_memory_does_not_wait_for_the_end_of_the_batch(
     assert [other.read_row(1, number) for number in range(50)] == [bytes(99)] * 50
     log.go_to(EMPTY)
     assert log.labels() == set(), "and it can still be undone"
+
+
+def test_segments_that_are_full_and_valid_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many a large state needs."""
+    monkeypatch.setattr(partition_log, "MOST_PENDING", 1000)
+    monkeypatch.setattr(partition_log, "SEGMENT_BYTES", 1000)
+    storage = MemoryStorage()
+    log = PartitionLog(storage, FOLDER, "a")
+    for number in range(100):
+        log.of(1).write_row(number, bytes(990))
+    position = log.write()
+    assert len(position) > 2 * partition_log.MOST_SEGMENTS
+    for _ in range(5):
+        log.go_to(position)
+        log.of(1).write_row(0, b"small")
+        after = log.write()
+        assert sum(length for _, length in after) - sum(length for _, length in position) < 200
+        position = after

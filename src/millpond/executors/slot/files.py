@@ -26,7 +26,10 @@ def remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> N
         if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
             for suffix in ("sock", "log", "lock"):
                 os.unlink(settings.path(partition, suffix))
-            shutil.rmtree(settings.state_folder(partition), ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(
+                    settings.state_folder(partition)
+                )  # the process has closed its own within it
             os.rmdir(settings.folder)  # succeeds for the last slot of the job only
 
 
@@ -38,7 +41,11 @@ def own_state_folder(settings: SlotSettings, partition: int) -> str:
         for name in os.listdir(folder):
             if not os.path.exists(f"/proc/{name}"):
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    return os.path.join(folder, str(os.getpid()))
+    return _state_folder_of(settings, partition, os.getpid())
+
+
+def _state_folder_of(settings: SlotSettings, partition: int, pid: int) -> str:
+    return os.path.join(settings.state_folder(partition), str(pid))
 
 
 @contextlib.contextmanager

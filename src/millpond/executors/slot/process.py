@@ -167,8 +167,8 @@ class Slot:
             if self._server is not None and self._claimed_by is not owner:
                 self._server.claim()
                 self._claimed_by = owner
-            stage, chunks = content
-            sent = self._passes.run_stage(stage, self._partition, chunks)
+            stage, epoch, chunks = content
+            sent = self._passes.run_stage(stage, self._partition, epoch, chunks)
             self._garbage_waits = True
         else:
             raise SlotError(f"A slot cannot answer a message of the kind {kind.name}.")

@@ -47,7 +47,7 @@ class MessageKind(IntEnum):
     OUTDATED = 4  # slot: nothing; it belongs to an older run and ends now
     PLAN = 5  # relay: (job blob, attempt) -> DONE
     LANE = 6  # relay: plan of a lane -> DONE with [(partition, chunk)]
-    STAGE = 7  # relay: (stage, chunks) -> DONE with [(partition, chunk)]
+    STAGE = 7  # relay: (stage, epoch, chunks) -> DONE with [(partition, chunk)]
     DONE = 8  # slot: the result
     ERROR = 9  # slot: (name of a Millpond error, its arguments)
     ALIVE = 10  # slot: nothing; it is still working

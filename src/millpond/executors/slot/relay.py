@@ -64,9 +64,9 @@ class Relay:
         self._send(MessageKind.LANE, lane)
         return self._result()
 
-    def run_stage(self, stage: int, chunks: list[bytes]) -> Sent:
+    def run_stage(self, stage: int, epoch: int, chunks: list[bytes]) -> Sent:
         """Run a later stage of a batch on the chunks for this partition. Return those for the next stage."""
-        self._send(MessageKind.STAGE, (stage, chunks))
+        self._send(MessageKind.STAGE, (stage, epoch, chunks))
         return self._result()
 
     def _result(self) -> Sent:

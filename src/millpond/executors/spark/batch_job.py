@@ -9,7 +9,7 @@ Spark places, runs and repeats the tasks and moves the chunks. What the tasks do
 All batches run the same RDDs: building them takes as long as running two stages. What differs from batch to
 batch, the plans of the lanes, reaches the tasks as local properties of the Spark job. Before the RDDs run
 again, what their shuffles have left is removed, so that Spark computes everything anew. Should it ever take
-an old result for a new one, the driver sees that in the reports, which say of which batch they are.
+an old result for a new one, the next stage refuses it, because it is told which batch it works on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millpond.executors.spark.job_ref import JobRef
-from millpond.executors.spark.worker import LANE_PROPERTY, lane_text, run_lane, run_stage, wake
+from millpond.executors.spark.worker import (
+    epoch_property,
+    lane_property,
+    lane_text,
+    run_lane,
+    run_stage,
+    wake,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -35,12 +42,13 @@ class BatchJob:
         self._context = context
         self._partitions = partitions
         self._last_stage = last_stage
-        self._group = f"millpond-{job.slots.run_id}"
+        self._run_id = job.slots.run_id
+        self._group = f"millpond-{self._run_id}"
         self._job = context.broadcast(job)
         self._prepared: Any = None
         self._can_run_again = _forgets_shuffles(context)
 
-    def run(self, lanes: list[bytes]) -> list[bytes]:
+    def run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
         """Run a batch, given the plans of its lanes; return the chunks for the driver. Raises whatever Spark
         raises if the batch fails or is cancelled."""
         context = self._context
@@ -48,17 +56,23 @@ class BatchJob:
         # If this fails, nobody knows what is left of it: the next one does not run the same RDDs.
         rows, self._prepared = self._prepared, None
         fits = self._can_run_again and sum(map(len, lanes)) <= _MOST_IN_PROPERTIES
+        if rows is not None:
+            rows.cleanShuffleDependencies(
+                fits
+            )  # waits until all is gone if the RDDs are to run again
         if not fits:
             rows = self._rows(context.parallelize(lanes, self._partitions))
         elif rows is None:
             rows = self._rows(context.parallelize([None] * self._partitions, self._partitions))
+        context.setLocalProperty(epoch_property(self._run_id), str(epoch))
         for number, lane in enumerate(lanes):
-            name = LANE_PROPERTY.format(number)
-            context.setLocalProperty(name, lane_text(lane) if fits else "")
+            text = lane_text(lane) if fits else ""
+            context.setLocalProperty(lane_property(self._run_id, number), text)
         chunks = [chunk for _, chunk in rows.collect()]
-        rows.cleanShuffleDependencies(fits)  # blocks if the RDDs are to run again
         if fits:
             self._prepared = rows
+        else:
+            rows.cleanShuffleDependencies(False)
         return chunks
 
     def _rows(self, lanes: Any) -> Any:

@@ -281,9 +281,9 @@ class SparkExecutor(Executor):
     def _complete(self, lanes: list[bytes]) -> None:
         """Run the batch until all of it has built upon the same results."""
         for tries_left in reversed(range(_BATCH_TRIES)):
-            rows = rows_for_driver(self._batches.run(lanes))
-            fault_points.reach("driver before complete")
             try:
+                rows = rows_for_driver(self._run_stages(lanes))
+                fault_points.reach("driver before complete")
                 self.coordinator.complete(rows)
                 return
             except BatchInconsistentError as problem:
@@ -291,6 +291,17 @@ class SparkExecutor(Executor):
                     raise
                 _log.warning("Job '%s': %s It runs again.", self._plan.name, problem)
                 self._batches.prepare_anew()
+
+    def _run_stages(self, lanes: list[bytes]) -> list[bytes]:
+        """Run the Spark job of a batch. Raises BatchInconsistentError if a stage got results of another
+        batch."""
+        try:
+            return self._batches.run(self.coordinator.epoch, lanes)
+        except Exception as problem:
+            found = find_error(str(problem))
+            if isinstance(found, BatchInconsistentError):
+                raise found from None
+            raise
 
     @contextlib.contextmanager
     def _time_limit(self, epoch: int) -> Iterator[None]:

@@ -17,11 +17,19 @@ from millpond.executors.spark.job_ref import JobRef
 if TYPE_CHECKING:
     from pyspark import Broadcast
 
-LANE_PROPERTY = "millpond.lane.{}"
-"""The local property of a Spark job that has the plan of a lane as text. It is empty if the plan is in the
-RDD's partition."""
 _FIRST_TASKS = 5
 _tasks_begun = 0
+
+
+def epoch_property(run_id: str) -> str:
+    """Return the name of the local property of a Spark job that says which batch it is."""
+    return f"millpond.{run_id}.epoch"
+
+
+def lane_property(run_id: str, lane: int) -> str:
+    """Return the name of the local property of a Spark job that has the plan of a lane as text. It is empty
+    if the plan is in the RDD's partition."""
+    return f"millpond.{run_id}.lane.{lane}"
 
 
 def lane_text(lane: bytes) -> str:
@@ -34,16 +42,24 @@ def run_lane(job: Broadcast[JobRef], lanes: Iterator[bytes | None]) -> Iterator[
     (lane,) = lanes
     with reported_errors():
         relay = _relay(job.value)
-        yield from relay.run_lane(_lane_in_property() if lane is None else lane)
+        yield from relay.run_lane(_lane_in_property(job.value) if lane is None else lane)
         relay.close()
 
 
-def _lane_in_property() -> bytes:
+def _lane_in_property(job: JobRef) -> bytes:
+    return base64.b64decode(_property(lane_property(job.slots.run_id, _task().partitionId())))
+
+
+def _property(name: str) -> str:
+    text: str | None = _task().getLocalProperty(name)
+    assert text, f"the Spark job has no property {name}"
+    return text
+
+
+def _task() -> TaskContext:
     context = TaskContext.get()
     assert context is not None
-    text = context.getLocalProperty(LANE_PROPERTY.format(context.partitionId()))
-    assert text, "the Spark job says nothing of its lanes"
-    return base64.b64decode(text)
+    return context
 
 
 def run_stage(
@@ -52,7 +68,8 @@ def run_stage(
     """Run a later stage in this Spark task's partition. Yield (partition, chunk)."""
     with reported_errors():
         relay = _relay(job.value)
-        yield from relay.run_stage(stage, [chunk for _, chunk in chunks])
+        epoch = int(_property(epoch_property(job.value.slots.run_id)))
+        yield from relay.run_stage(stage, epoch, [chunk for _, chunk in chunks])
         relay.close()
 
 
@@ -68,8 +85,7 @@ def wake(job: Broadcast[JobRef], partitions: Iterator[int]) -> Iterator[int]:
 def _relay(job: JobRef) -> Relay:
     """Return the relay of the Spark task that is running now."""
     _set_modules_aside()
-    context = TaskContext.get()
-    assert context is not None
+    context = _task()
     return Relay(job.slots, context.partitionId(), context.taskAttemptId(), job.blob, job.attempt)
 
 
