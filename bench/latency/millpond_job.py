@@ -27,7 +27,6 @@ from millpond.datastream.functions import SinkContext, SinkFunction
 from millpond.datastream.state import ValueStateDescriptor
 
 KEYS = 20_000
-_PAIR = struct.Struct("<qq")
 
 
 class CountPerKey(KeyedProcessFunction):
@@ -82,7 +81,8 @@ class IdempotentSink(SinkFunction):
 
     def invoke(self, value: Any, context: SinkContext) -> None:
         appeared_ms = value[1]
-        self._file.write(_PAIR.pack(appeared_ms, time.time_ns() // 1_000_000 - appeared_ms))
+        age_ms = time.time_ns() // 1_000_000 - appeared_ms
+        self._file.write(struct.pack("<qq", appeared_ms, age_ms))
 
     def close(self) -> None:
         self._file.close()
