@@ -5,7 +5,7 @@ are committed with each batch. Once it runs steadily, a process is killed. What 
 batch that had not counted before is committed. The driver is started again as soon as it has ended. All kinds
 of processes are killed in turn, in the same job, so that state is built up once per size and backend; that
 time is left out. Executors are processes of their own only on a cluster: for them there is a job on a
-standalone cluster with two workers. Driver means the driver with its JVM.
+standalone cluster with two workers, if they are asked for. Driver means the driver with its JVM.
 
 The parts of the time are what passes from one visible step to the next:
 
@@ -66,7 +66,8 @@ def measure(
     unknown = wanted - set(BACKENDS) - set(KINDS)
     if unknown:
         raise SystemExit(f"--only: there is no {', '.join(sorted(unknown))} here")
-    kinds = [kind for kind in KINDS if kind in wanted] or list(KINDS)
+    # Executors only if they are asked for: on a cluster, partitions move too often (decision 25).
+    kinds = [kind for kind in KINDS if kind in wanted] or [k for k in KINDS if k != "executor"]
     backends = [backend for backend in BACKENDS if backend in wanted] or list(BACKENDS)
     results: list[dict[str, Any]] = []
     local = [kind for kind in kinds if kind != "executor"]
