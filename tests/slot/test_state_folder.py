@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millpond.executors.slot.files import own_state_folder
-from millpond.executors.slot.settings import SlotSettings
+from millpond.executors.slot.files import own_state_folder, remove_files
+from millpond.executors.slot.protocol import private_folder
+from millpond.executors.slot.settings import SlotSettings, base_folder
 
 
 def test_files_of_a_process_that_runs_stay_and_those_of_dead_ones_go(tmp_path: Path) -> None:
@@ -24,3 +25,22 @@ def test_files_of_a_process_that_runs_stay_and_those_of_dead_ones_go(tmp_path: P
     assert own == shared / str(os.getpid())
     assert [path.name for path in shared.iterdir()] == [str(outdated)]
     assert (shared / str(outdated) / "CURRENT").exists()
+
+
+def test_slot_that_ends_removes_its_own_state_even_if_it_could_not_close_it(tmp_path: Path) -> None:
+    settings = SlotSettings(
+        f"job in {tmp_path}", "run", 1, str(tmp_path), 1, 0, 1.0, 1.0, str(tmp_path / "local")
+    )
+    private_folder(base_folder())
+    private_folder(settings.folder)
+    for suffix in ("sock", "log", "lock"):
+        Path(settings.path(0, suffix)).touch()
+    inode = os.stat(settings.path(0, "sock")).st_ino
+    shared = Path(settings.state_folder(0))
+    own, outdated = Path(own_state_folder(settings, 0)), shared / str(os.getppid())
+    for folder in (own, outdated):
+        folder.mkdir(parents=True)
+    remove_files(settings, 0, inode)
+    assert not own.exists()
+    assert outdated.exists(), "it belongs to a process that runs"
+    assert not Path(settings.folder).exists()

@@ -26,10 +26,9 @@ def remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> N
         if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
             for suffix in ("sock", "log", "lock"):
                 os.unlink(settings.path(partition, suffix))
-            with contextlib.suppress(OSError):
-                os.rmdir(
-                    settings.state_folder(partition)
-                )  # the process has closed its own within it
+            shutil.rmtree(_own_folder(settings, partition), ignore_errors=True)
+            with contextlib.suppress(OSError):  # an outdated slot may still have its own there
+                os.rmdir(settings.state_folder(partition))
             os.rmdir(settings.folder)  # succeeds for the last slot of the job only
 
 
@@ -41,11 +40,11 @@ def own_state_folder(settings: SlotSettings, partition: int) -> str:
         for name in os.listdir(folder):
             if not os.path.exists(f"/proc/{name}"):
                 shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
-    return _state_folder_of(settings, partition, os.getpid())
+    return _own_folder(settings, partition)
 
 
-def _state_folder_of(settings: SlotSettings, partition: int, pid: int) -> str:
-    return os.path.join(settings.state_folder(partition), str(pid))
+def _own_folder(settings: SlotSettings, partition: int) -> str:
+    return os.path.join(settings.state_folder(partition), str(os.getpid()))
 
 
 @contextlib.contextmanager
