@@ -68,5 +68,5 @@ def test_results_that_spark_keeps_from_one_batch_do_not_count_in_the_next(
     spark_environment: MakeEnvironment, built: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pyspark.RDD, "cleanShuffleDependencies", lambda rdd, blocking: None)
-    assert counted(spark_environment(millpond__batch__max_records=3)) == EXPECTED
+    assert counted(spark_environment(millpond__batch__max_records=10)) == EXPECTED
     assert len(built) > 2, "batches have run again, with RDDs of their own"

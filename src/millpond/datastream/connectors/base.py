@@ -137,11 +137,11 @@ class Source(ABC):
             yield [value for value, _ in chunk], None if has_none else timestamps
 
     def rest(self, arguments: Any, done: int) -> tuple[Any, int]:
-        """Return what is left of the newest read, of which the first `done` records are done: the arguments
-        of a read, and how many of its first records are done.
+        """Return what is left of the newest read after its first `done` records: the arguments of another
+        read, and how many of its first records to skip.
 
-        It is called on the worker when a batch ends in the middle of a read. Override it if the source may
-        lose records that have been read, as a compacted topic does: then counting them is not enough.
+        Called on the worker when a batch ends in the middle of a read. Override it if records that have been
+        read may disappear, as in a compacted topic: skipping as many would then skip the wrong ones.
         """
         return arguments, done
 

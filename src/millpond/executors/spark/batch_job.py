@@ -57,9 +57,8 @@ class BatchJob:
         rows, self._prepared = self._prepared, None
         fits = self._can_run_again and sum(map(len, lanes)) <= _MOST_IN_PROPERTIES
         if rows is not None:
-            rows.cleanShuffleDependencies(
-                fits
-            )  # waits until all is gone if the RDDs are to run again
+            # If the RDDs are to run again, this waits until everything is gone.
+            rows.cleanShuffleDependencies(fits)
         if not fits:
             rows = self._rows(context.parallelize(lanes, self._partitions))
         elif rows is None:

@@ -48,9 +48,8 @@ class PartitionReader:
             },
         )
         self._next_offset = -1  # what was fetched, or is fetched next, begins here; -1: not known
-        self._fetched: deque[Any] = (
-            deque()
-        )  # messages beyond the last range, or that were left of it
+        # Messages beyond the last range, or that were left of it.
+        self._fetched: deque[Any] = deque()
         self._end_offset = -1  # the end of the partition, once everything before it was fetched
 
     def read(self, start: int, end: int) -> Iterator[list[Any]]:
