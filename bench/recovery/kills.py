@@ -5,7 +5,7 @@ are committed with each batch. Once it runs steadily, a process is killed. What 
 batch that had not counted before is committed. The driver is started again as soon as it has ended. All kinds
 of processes are killed in turn, in the same job, so that state is built up once per size and backend; that
 time is left out. Executors are processes of their own only on a cluster: for them there is a job on a
-standalone cluster with two workers, if they are asked for. Driver means the driver with its JVM.
+standalone cluster with two workers. Driver means the driver with its JVM.
 
 The parts of the time are what passes from one visible step to the next:
 
@@ -66,8 +66,7 @@ def measure(
     unknown = wanted - set(BACKENDS) - set(KINDS)
     if unknown:
         raise SystemExit(f"--only: there is no {', '.join(sorted(unknown))} here")
-    # Executors only if they are asked for: on a cluster, partitions move too often (decision 25).
-    kinds = [kind for kind in KINDS if kind in wanted] or [k for k in KINDS if k != "executor"]
+    kinds = [kind for kind in KINDS if kind in wanted] or list(KINDS)
     backends = [backend for backend in BACKENDS if backend in wanted] or list(BACKENDS)
     results: list[dict[str, Any]] = []
     local = [kind for kind in kinds if kind != "executor"]
@@ -128,10 +127,12 @@ class _Job:
         self._marks = Marks(str(folder / "marks"))
         self._output = folder / "output"
         self._journal = FileStorage(folder / "state" / NAME)
+        is_local = master.startswith("local")
         settings = {
             "entries": int(state_gb * 1e9 / entry_bytes() / _LOGGED_PER_ENTRY),
             "per_s": _PER_S,
             "marks": self._marks.path,
+            "modules": [] if is_local else [str(_modules(folder))],
             "configuration": {
                 "millpond.master": master,
                 "spark.executor.memory": "512m",
@@ -262,6 +263,13 @@ class _Job:
             if time.monotonic() > deadline_s:
                 raise BenchmarkFailed("processes of the job did not end with its driver")
             time.sleep(_LOOK_EVERY_S)
+
+
+def _modules(folder: Path) -> Path:
+    """Return a folder with the package of the benchmarks, for machines that do not have it."""
+    modules = folder / "modules"
+    shutil.copytree(Path(__file__).parent.parent, modules / "bench")
+    return modules
 
 
 def _parts(killed_s: float, steps: dict[str, float], committed_s: float) -> dict[str, float]:

@@ -2,9 +2,9 @@
 
 python -m bench.recovery.millpond_job SETTINGS_JSON
 
-Settings: entries, per_s, marks (the path of a file, see `marks.py`) and configuration. It marks when its
-imports are done, when Spark is there, when a slot opens the function, how large its state is, and every
-commit of results.
+Settings: entries, per_s, marks (the path of a file, see `marks.py`), modules (folders of modules to ship to
+the workers) and configuration. It marks when its imports are done, when Spark is there, when a slot opens the
+function, how large its state is, and every commit of results.
 """
 
 from __future__ import annotations
@@ -169,6 +169,8 @@ def main(settings: dict[str, Any]) -> None:
     environment = StreamExecutionEnvironment.get_execution_environment(
         Configuration.from_dict(settings["configuration"])
     )
+    for module in settings["modules"]:
+        environment.add_python_file(module)
     placed = place(settings["entries"])
     (
         environment.from_source(

@@ -66,20 +66,22 @@ def daemon(
 
 @contextmanager
 def standalone_cluster(folder: Path, workers: int = 2, apart: bool = False) -> Iterator[str]:
-    """The URL of a running cluster with one core per worker. `apart`: each worker has a folder of its own,
-    and a temporary one, as if it were another machine; so its slots serve its own executors only."""
+    """The URL of a running cluster with one core per worker. `apart`: each worker has an address, a folder
+    and a temporary folder of its own, as if it were another machine; so its slots serve its own executors
+    only."""
     port = free_port()
     url = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         master = [f"{_DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", str(port)]
         stack.enter_context(daemon([*master, "--webui-port", "0"], "elected leader", folder))
         for number in range(workers):
-            worker = [f"{_DEPLOY}.worker.Worker", url, "--host", "127.0.0.1", "--cores", "1"]
-            worker += ["--memory", "1g", "--webui-port", "0"]
-            own, temporary = folder, None
+            own, temporary, host = folder, None, "127.0.0.1"
             if apart:
+                host = f"127.0.0.{number + 1}"
                 own = folder / f"worker-{number}"
                 # Not below `own`: the length of the paths of sockets is limited.
                 temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="worker-"))
+            worker = [f"{_DEPLOY}.worker.Worker", url, "--host", host, "--cores", "1"]
+            worker += ["--memory", "1g", "--webui-port", "0"]
             stack.enter_context(daemon(worker, "Successfully registered", own, temporary))
         yield url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -25,11 +26,13 @@ from millpond.errors import (
     CheckpointError,
     CheckpointTimeoutError,
     JobCancelledError,
+    ProgramError,
     SavepointError,
     SparkDriverError,
 )
 from millpond.plan.physical import JobPlan
 
+_log = logging.getLogger(__name__)
 # They are called with every job of this process before it starts.
 listeners: list[Callable[[RunningJob], None]] = []
 
@@ -102,6 +105,12 @@ class RunningJob(JobClient):
                     self._set_status(JobStatus.FAILING)
                     self._finish(JobStatus.FAILED, problem)
                     return
+                _log.warning(
+                    "Job '%s' has failed and is started again in %.1f s: %s",
+                    self._plan.name,
+                    delay_ms / 1000,
+                    problem,
+                )
                 self._prepare_and_wait(delay_ms / 1000)
 
     def _prepare_and_wait(self, delay_s: float) -> None:
@@ -235,7 +244,7 @@ def _is_hopeless(problem: BaseException) -> bool:
     """Return whether another attempt would fail in the same way."""
     if isinstance(problem, SparkDriverError):
         return not problem.can_be_replaced
-    return isinstance(problem, CheckpointError)
+    return isinstance(problem, CheckpointError | ProgramError)
 
 
 class _Timeouts:

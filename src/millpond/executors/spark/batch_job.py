@@ -5,6 +5,8 @@
     result     collect: the chunks for the driver
 
 Spark places, runs and repeats the tasks and moves the chunks. What the tasks do, their partition's slot does.
+Every stage is united with the anchors of the partitions, so that Spark prefers the machines where their slots
+are (`placement.py`).
 
 All batches run the same RDDs: building them takes as long as running two stages. What differs from batch to
 batch, the plans of the lanes, reaches the tasks as local properties of the Spark job. Before the RDDs run
@@ -14,10 +16,12 @@ an old result for a new one, the next stage refuses it, because it is told which
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millpond.executors.spark.job_ref import JobRef
+from millpond.executors.spark.placement import Placement, itself
 from millpond.executors.spark.worker import (
     epoch_property,
     lane_property,
@@ -28,9 +32,16 @@ from millpond.executors.spark.worker import (
 )
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark import Broadcast, SparkContext
 
 _MOST_IN_PROPERTIES = 256 << 10  # bytes; Spark sends properties to every task of every stage
+
+
+class _Prepared(NamedTuple):
+    """RDDs that can run again."""
+
+    anchors: Any
+    rows: Any
 
 
 class BatchJob:
@@ -45,40 +56,67 @@ class BatchJob:
         self._run_id = job.slots.run_id
         self._group = f"millpond-{self._run_id}"
         self._job = context.broadcast(job)
-        self._prepared: Any = None
+        self._placement = Placement(context, partitions, partial(wake, self._job))
+        self._prepared: _Prepared | None = None
         self._can_run_again = _forgets_shuffles(context)
 
     def run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
         """Run a batch, given the plans of its lanes; return the chunks for the driver. Raises whatever Spark
         raises if the batch fails or is cancelled."""
-        context = self._context
-        context.setJobGroup(self._group, "millpond batch", interruptOnCancel=True)
-        # If this fails, nobody knows what is left of it: the next one does not run the same RDDs.
-        rows, self._prepared = self._prepared, None
-        fits = self._can_run_again and sum(map(len, lanes)) <= _MOST_IN_PROPERTIES
-        if rows is not None:
-            # If the RDDs are to run again, this waits until everything is gone.
-            rows.cleanShuffleDependencies(fits)
+        anchors = self._place()
+        fits = sum(map(len, lanes)) <= _MOST_IN_PROPERTIES
+        prepared = self._take_prepared(anchors if fits else None)
+        self._set_properties(epoch, map(lane_text, lanes) if fits else [""] * len(lanes))
         if not fits:
-            rows = self._rows(context.parallelize(lanes, self._partitions))
-        elif rows is None:
-            rows = self._rows(context.parallelize([None] * self._partitions, self._partitions))
-        context.setLocalProperty(epoch_property(self._run_id), str(epoch))
-        for number, lane in enumerate(lanes):
-            text = lane_text(lane) if fits else ""
-            context.setLocalProperty(lane_property(self._run_id, number), text)
+            return self._run_once(anchors, lanes)
+        rows = prepared or self._rows(anchors)
         chunks = [chunk for _, chunk in rows.collect()]
-        if fits:
-            self._prepared = rows
+        if self._can_run_again:
+            self._prepared = _Prepared(anchors, rows)
         else:
             rows.cleanShuffleDependencies(False)
         return chunks
 
-    def _rows(self, lanes: Any) -> Any:
-        """Return the RDD with what comes out of the last stage."""
-        rows = lanes.mapPartitions(partial(run_lane, self._job))
+    def _take_prepared(self, anchors: Any | None) -> Any | None:
+        """Return the RDDs of the batch before if they can run again, with these anchors. If the batch fails,
+        nobody knows what is left of it: the next one does not run the same RDDs."""
+        before, self._prepared = self._prepared, None
+        if before is None:
+            return None
+        can_run_again = before.anchors is anchors
+        # If the RDDs are to run again, this waits until everything is gone.
+        before.rows.cleanShuffleDependencies(can_run_again)
+        return before.rows if can_run_again else None
+
+    def _run_once(self, anchors: Any, lanes: list[bytes]) -> list[bytes]:
+        """Run a batch whose plans are too large for properties."""
+        broadcast = self._context.broadcast(lanes)
+        try:
+            rows = self._rows(anchors, broadcast)
+            chunks = [chunk for _, chunk in rows.collect()]
+            rows.cleanShuffleDependencies(False)
+            return chunks
+        finally:
+            broadcast.destroy()
+
+    def _place(self) -> Any:
+        """Return the anchors. Placing them can be cancelled, as a batch can."""
+        self._context.setJobGroup(self._group, "millpond batch", interruptOnCancel=True)
+        return self._placement.anchors()
+
+    def _set_properties(self, epoch: int, lanes: Iterable[str]) -> None:
+        self._context.setLocalProperty(epoch_property(self._run_id), str(epoch))
+        for number, lane in enumerate(lanes):
+            self._context.setLocalProperty(lane_property(self._run_id, number), lane)
+
+    def _rows(self, anchors: Any, lanes: Broadcast[list[bytes]] | None = None) -> Any:
+        """Return the RDD with what comes out of the last stage. `lanes` has the plans of the lanes if they
+        are not in properties."""
+        rows = anchors.mapPartitions(partial(run_lane, self._job, lanes))
         for stage in range(1, self._last_stage + 1):
-            rows = rows.partitionBy(self._partitions, _itself)
+            rows = rows.partitionBy(self._partitions, itself)
+            # Spark follows the majority. Twice the anchors outvote the machine that most of the data is on.
+            rows = self._context.union([anchors, anchors, rows])
             rows = rows.mapPartitions(partial(run_stage, self._job, stage))
         return rows
 
@@ -87,11 +125,8 @@ class BatchJob:
         self._prepared = None
 
     def wake_slots(self) -> None:
-        """Start Python processes and slots before there is any work."""
-        numbers = range(self._partitions)
-        self._context.parallelize(numbers, self._partitions).mapPartitions(
-            partial(wake, self._job)
-        ).count()
+        """Place the partitions, which starts Python processes and slots, before there is any work."""
+        self._place()
 
     def cancel(self) -> None:
         """Make a batch that is running fail. Any thread may call this."""
@@ -104,7 +139,3 @@ def _forgets_shuffles(context: SparkContext) -> bool:
     is_cleaned = conf.get("spark.cleaner.referenceTracking", "true") == "true"
     is_pushed = conf.get("spark.shuffle.push.enabled", "false") == "true"
     return is_cleaned and not is_pushed
-
-
-def _itself(partition: int) -> int:
-    return partition

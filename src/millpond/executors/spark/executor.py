@@ -184,7 +184,6 @@ class SparkExecutor(Executor):
         self._driver = DriverProcess.of(session)
         self.coordinator = Coordinator(plan, folder, output, record=record, cuts_by_time=True)
         self._batches = BatchJob(session.sparkContext, job, plan.parallelism, last_stage(plan))
-        self._is_local = session.sparkContext.master.startswith("local")
         self._cancelled = False
         self._timed_out: CheckpointTimeoutError | None = None
         self._is_over = threading.Event()
@@ -253,20 +252,16 @@ class SparkExecutor(Executor):
         if death is None:
             return explain(problem)
         # Whatever was raised is only a consequence of the process's death.
-        lost = SparkDriverError(
+        return SparkDriverError(
             f"{death}. A job with a restart strategy (restart-strategy.type) goes on from its newest "
             "checkpoint in a new JVM. If the JVM ran out of memory, raise spark.driver.memory."
         )
-        _log.error("Job '%s': %s", self._plan.name, lost)
-        return lost
 
     def _wake_slots(self) -> None:
-        """Start Python processes and slots while the first batch is planned. This is not done on a cluster,
-        where it is not known yet which machines will need them."""
-        if self._is_local:
-            # Whatever is wrong, the first batch will report it.
-            with contextlib.suppress(Exception):
-                self._batches.wake_slots()
+        """Start Python processes and slots while the first batch is planned."""
+        # Whatever is wrong, the first batch will report it.
+        with contextlib.suppress(Exception):
+            self._batches.wake_slots()
 
     def _run_batch(self) -> None:
         coordinator = self.coordinator

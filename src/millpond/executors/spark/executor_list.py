@@ -5,12 +5,30 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _FRESH_S = 5.0
+
+
+@dataclass(frozen=True)
+class ExecutorInfo:
+    """An executor. `slots` is the number of tasks that it can run at once."""
+
+    id: str
+    host: str
+    port: int
+    cores: int
+    memory_bytes: int
+    slots: int
+
+    def report(self) -> dict[str, object]:
+        """Return the executor in the form of the job report."""
+        return {name.replace("_", "-"): value for name, value in asdict(self).items()}
 
 
 class ExecutorList:
@@ -35,7 +53,8 @@ class ExecutorList:
         is_fresh = self._asked_s is not None and self._clock_s() - self._asked_s < _FRESH_S
         if not is_fresh and self._asking.acquire(blocking=False):  # one thread asks, none waits
             try:
-                self._known = _ask(self._session)
+                found = executors_of(self._session.sparkContext)
+                self._known = [executor.report() for executor in found]
             except Exception:  # Spark is stopping or starting
                 pass
             finally:
@@ -44,24 +63,38 @@ class ExecutorList:
         return list(self._known)
 
 
-def _ask(session: SparkSession) -> list[dict[str, object]]:
-    context = session.sparkContext
+def executors_of(context: SparkContext) -> list[ExecutorInfo]:
+    """Return the executors that run tasks."""
     per_task = int(context.getConf().get("spark.task.cpus", "1"))
     summaries = context._jsc.sc().statusStore().executorList(True)
-    found: list[dict[str, object]] = []
+    found = []
     for number in range(summaries.size()):
         summary = summaries.apply(number)
         cores = summary.totalCores()
         if cores > 0:  # otherwise it is the driver of a cluster, which runs no tasks
             host, _, port = summary.hostPort().rpartition(":")
             found.append(
-                {
-                    "id": summary.id(),
-                    "host": host,
-                    "port": int(port),
-                    "cores": cores,
-                    "memory-bytes": summary.maxMemory(),
-                    "slots": cores // per_task,
-                }
+                ExecutorInfo(
+                    summary.id(), host, int(port), cores, summary.maxMemory(), cores // per_task
+                )
             )
     return found
+
+
+def machines_of_cached(context: SparkContext, rdd_id: int, partitions: int) -> list[str | None]:
+    """Return the machine on which each partition of an RDD is cached, or None."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    machines: list[str | None] = [None] * partitions
+    hosts = {executor.id: executor.host for executor in executors_of(context)}
+    try:
+        cached = context._jsc.sc().statusStore().rdd(rdd_id).partitions().get()
+    except Py4JError:  # nothing of it is cached
+        return machines
+    for number in range(cached.size()):
+        partition = cached.apply(number)
+        executors = partition.executors()
+        if executors.size():
+            # The name of a block is rdd_ID_PARTITION.
+            machines[int(partition.blockName().rpartition("_")[2])] = hosts.get(executors.apply(0))
+    return machines

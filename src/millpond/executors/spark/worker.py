@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 
+from millpond.errors import SlotError
 from millpond.executors.slot.protocol import BEFORE_ALL_TASKS
 from millpond.executors.slot.relay import Relay
 from millpond.executors.spark.error_text import reported_errors
@@ -27,8 +29,7 @@ def epoch_property(run_id: str) -> str:
 
 
 def lane_property(run_id: str, lane: int) -> str:
-    """Return the name of the local property of a Spark job that has the plan of a lane as text. It is empty
-    if the plan is in the RDD's partition."""
+    """Return the name of the local property of a Spark job that has the plan of a lane as text."""
     return f"millpond.{run_id}.lane.{lane}"
 
 
@@ -37,12 +38,20 @@ def lane_text(lane: bytes) -> str:
     return base64.b64encode(lane).decode("ascii")
 
 
-def run_lane(job: Broadcast[JobRef], lanes: Iterator[bytes | None]) -> Iterator[tuple[int, bytes]]:
-    """Run the source tasks of the one lane that this Spark task has got. Yield (partition, chunk)."""
-    (lane,) = lanes
+def run_lane(
+    job: Broadcast[JobRef], lanes: Broadcast[list[bytes]] | None, anchors: Iterator[object]
+) -> Iterator[tuple[int, bytes]]:
+    """Run the source tasks of the lane of this Spark task's partition. Yield (partition, chunk). `lanes` has
+    the plans of all lanes if they are too large for local properties."""
+    for _ in anchors:  # Spark ends workers that do not read everything
+        pass
     with reported_errors():
         relay = _relay(job.value)
-        yield from relay.run_lane(_lane_in_property(job.value) if lane is None else lane)
+        if lanes is None:
+            lane = _lane_in_property(job.value)
+        else:
+            lane = lanes.value[_task().partitionId()]
+        yield from relay.run_lane(lane)
         relay.close()
 
 
@@ -63,23 +72,31 @@ def _task() -> TaskContext:
 
 
 def run_stage(
-    job: Broadcast[JobRef], stage: int, chunks: Iterator[tuple[int, bytes]]
+    job: Broadcast[JobRef], stage: int, chunks: Iterator[tuple[int, bytes | None]]
 ) -> Iterator[tuple[int, bytes]]:
-    """Run a later stage in this Spark task's partition. Yield (partition, chunk)."""
+    """Run a later stage in this Spark task's partition. Yield (partition, chunk). Among the chunks are
+    anchors, which have None instead."""
     with reported_errors():
         relay = _relay(job.value)
         epoch = int(_property(epoch_property(job.value.slots.run_id)))
-        yield from relay.run_stage(stage, epoch, [chunk for _, chunk in chunks])
+        yield from relay.run_stage(
+            stage, epoch, [chunk for _, chunk in chunks if chunk is not None]
+        )
         relay.close()
 
 
-def wake(job: Broadcast[JobRef], partitions: Iterator[int]) -> Iterator[int]:
+def wake(
+    job: Broadcast[JobRef], partitions: Iterable[tuple[int, None]]
+) -> Iterator[tuple[int, None]]:
     """Start the slots of partitions, and let them load the job, before there is any work."""
-    for partition in partitions:
-        # It claims to be older than any task, so that a task with work takes over.
+    with reported_errors():
         known = job.value
-        Relay(known.slots, partition, BEFORE_ALL_TASKS, known.blob, known.attempt).close()
-        yield partition
+        for partition, nothing in partitions:
+            # It claims to be older than any task, so that a task with work takes over. A slot that has had
+            # such a task refuses it. Whatever else may be wrong, the next task with work will say.
+            with contextlib.suppress(SlotError):
+                Relay(known.slots, partition, BEFORE_ALL_TASKS, known.blob, known.attempt).close()
+            yield partition, nothing
 
 
 def _relay(job: JobRef) -> Relay:
