@@ -50,6 +50,7 @@ BACKENDS = ("hashmap", "rocksdb")
 GOAL_S = 10.0
 PARTS = ("noticed", "imports", "JVM", "slots", "opened", "batch")
 _PER_S = 1_000
+_WORKERS = 2
 _LOGGED_PER_ENTRY = 1.0  # bytes of the change log per byte of an entry
 _LOOK_EVERY_S = 0.01
 _STEADY_COMMITS = 15
@@ -91,7 +92,9 @@ def _measure_job(
         ends.callback(shutil.rmtree, folder, ignore_errors=True)
         master = "local[2]"
         if kinds == ["executor"]:
-            master = ends.enter_context(standalone_cluster(folder / "cluster", apart=True))
+            master = ends.enter_context(
+                standalone_cluster(folder / "cluster", _WORKERS, apart=True)
+            )
         job = _Job(folder, state_gb, backend, master)
         ends.callback(job.end)
         _say(f"{state_gb:g} GB, {backend}: building up state ...")
@@ -189,6 +192,8 @@ class _Job:
     def kill(self, kind: str) -> dict[str, Any]:
         """Kill a process; return how long there were no results, and the parts of that time. The job runs
         steadily again after that."""
+        if kind == "executor":
+            self._await_spread()
         victim = of_kind(kind, self._driver.pid, self._folder)[0]
         slots = set(slots_of(self._folder))
         os.kill(victim, signal.SIGKILL)
@@ -208,6 +213,15 @@ class _Job:
             "caught_up_s": self._caught_up_s(killed_s) - killed_s,
             "parts": _parts(killed_s, steps, found["at_s"]),
         }
+
+    def _await_spread(self) -> None:
+        """Wait until both workers have state again, after one was killed."""
+
+        def spread() -> bool:
+            return len(set(of_kind("executor", self._driver.pid, self._folder))) == _WORKERS
+
+        self._await(spread, _RECOVERY_TIMEOUT_S, "partitions do not move to the new executor")
+        self.await_steady(time.time(), _RECOVERY_TIMEOUT_S)
 
     def _steps(self, killed_s: float, new_slots: set[int]) -> dict[str, float]:
         """Return when the steps of the recovery were done that have taken place."""

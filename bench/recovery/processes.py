@@ -24,14 +24,19 @@ def of_kind(kind: str, driver: int, folder: Path) -> list[int]:
         return slots
     if kind == "executor":
         # A slot is a child of a worker, which a daemon has forked that the executor has started.
-        return [_parent(_parent(_parent(slot))) for slot in slots]
+        found = [_parent(_parent(_parent(slot))) for slot in slots]
+        return [executor for executor in found if executor > 1]
     # The JVM starts a daemon, which forks the workers; slots are children of workers.
     daemons = [pid for jvm in jvms_of(driver) for pid in _children(jvm)]
     return [pid for daemon in daemons for pid in _children(daemon) if pid not in slots]
 
 
 def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    """Return the parent's process id, 0 if there is none any more."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _children(pid: int) -> list[int]:

@@ -23,9 +23,11 @@ class StagesRun(JobRun):
     module = "tests.faults.two_stages_job"
 
 
-def test_batch_whose_shuffle_files_are_lost_runs_again(tmp_path: Path) -> None:
-    """Both tasks of the second stage have read what the first stage sent. One dies, with shuffle files of
-    the first stage, which runs again and sends something else: the batch must not be made of both runs."""
+@pytest.mark.parametrize("is_killed", [True, False], ids=["with-executor", "without-executor"])
+def test_batch_whose_shuffle_files_are_lost_runs_again(tmp_path: Path, is_killed: bool) -> None:
+    """Both tasks of the second stage have read what the first stage sent. One dies, and shuffle files of the
+    first stage are gone, which runs again and sends something else: the batch must not be made of both
+    runs. If the executor dies, the whole batch is stopped; if not, tokens tell."""
     modules = tmp_path / "modules"
     shutil.copytree(Path(__file__).parent.parent, modules / "tests")
     with standalone_cluster(tmp_path / "cluster", apart=True) as master:
@@ -40,13 +42,17 @@ def test_batch_whose_shuffle_files_are_lost_runs_again(tmp_path: Path) -> None:
             run.await_file(mark)
         slot, other = (int(mark.read_text()) for mark in waiting)
         assert executor_of(slot) != executor_of(other), "each has an executor of its own"
-        lose_machine(executor_of(slot))
+        lose_shuffle_files(executor_of(slot))
+        os.kill(executor_of(slot) if is_killed else slot, signal.SIGKILL)
         wait_until(lambda: slot not in slots_of(tmp_path), "a slot outlives its executor")
         (tmp_path / "marks" / GO_ON).touch()
         assert run.finish() == 0, run.output
         run.wait_until_nothing_runs()
-    assert "Spark lost results after some tasks had read them" in run.output
-    assert "It runs again." in run.output
+    if is_killed:
+        assert "An executor was lost: batch" in run.output
+    else:
+        assert "Spark lost results after some tasks had read them" in run.output
+        assert "It runs again." in run.output
     rows = [tuple(map(int, line.split())) for line in delivered_lines(tmp_path / "output")]
     count = BATCHES * RECORDS
     assert sorted(row[:2] for row in rows) == [(n, n // 7 + 1) for n in range(count)]
@@ -56,14 +62,13 @@ def test_batch_whose_shuffle_files_are_lost_runs_again(tmp_path: Path) -> None:
     assert all(sorted(own) == list(range(1, len(own) + 1)) for own in by_key.values())
 
 
-def lose_machine(executor: int) -> None:
-    """Lose an executor and everything that it has on disk."""
+def lose_shuffle_files(executor: int) -> None:
+    """Remove what an executor has sent."""
     worker = Path(os.readlink(f"/proc/{executor}/cwd")).parents[1]
     shuffle_files = list(worker.rglob("shuffle_*.data"))
     assert shuffle_files, "the first stage has written something"
     for file in shuffle_files:
         file.unlink()
-    os.kill(executor, signal.SIGKILL)
 
 
 def executor_of(slot: int) -> int:

@@ -16,6 +16,7 @@ an old result for a new one, the next stage refuses it, because it is told which
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,7 @@ from millpond.executors.spark.worker import (
 if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
 
+_log = logging.getLogger(__name__)
 _MOST_IN_PROPERTIES = 256 << 10  # bytes; Spark sends properties to every task of every stage
 
 
@@ -56,13 +58,24 @@ class BatchJob:
         self._run_id = job.slots.run_id
         self._group = f"millpond-{self._run_id}"
         self._job = context.broadcast(job)
-        self._placement = Placement(context, partitions, partial(wake, self._job))
+        self._placement = Placement(context, partitions, partial(wake, self._job), self._interrupt)
+        self._is_cancelled = self._is_interrupted = False
         self._prepared: _Prepared | None = None
         self._can_run_again = _forgets_shuffles(context)
 
     def run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
-        """Run a batch, given the plans of its lanes; return the chunks for the driver. Raises whatever Spark
-        raises if the batch fails or is cancelled."""
+        """Run a batch, given the plans of its lanes; return the chunks for the driver. If a machine is lost,
+        the batch begins anew on others. Raises whatever Spark raises if the batch fails or is cancelled."""
+        while True:
+            self._is_interrupted = False
+            try:
+                return self._run(epoch, lanes)
+            except Exception:
+                if self._is_cancelled or not self._has_lost_machine():
+                    raise
+                _log.warning("An executor was lost: batch %d runs again on the others.", epoch)
+
+    def _run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
         anchors = self._place()
         fits = sum(map(len, lanes)) <= _MOST_IN_PROPERTIES
         prepared = self._take_prepared(anchors if fits else None)
@@ -129,8 +142,22 @@ class BatchJob:
         self._place()
 
     def cancel(self) -> None:
-        """Make a batch that is running fail. Any thread may call this."""
+        """Make a batch that is running fail, for good. Any thread may call this."""
+        self._is_cancelled = True
         self._context.cancelJobGroup(self._group)
+
+    def _interrupt(self) -> None:
+        """Make a batch that is running fail because a machine is lost."""
+        self._is_interrupted = True
+        self._context.cancelJobGroup(self._group)
+
+    def _has_lost_machine(self) -> bool:
+        """Return whether a batch has failed because a machine is lost, or is likely to have."""
+        return self._is_interrupted or self._placement.has_lost_machine()
+
+    def close(self) -> None:
+        """Release what the attempt has held in Spark besides its results."""
+        self._placement.close()
 
 
 def _forgets_shuffles(context: SparkContext) -> bool:

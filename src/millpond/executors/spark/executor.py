@@ -227,6 +227,7 @@ class SparkExecutor(Executor):
                     self._run_batches()
         finally:
             self._is_over.set()
+            self._batches.close()
             coordinator.close()
 
     def _run_batches(self) -> None:

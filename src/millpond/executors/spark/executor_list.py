@@ -81,6 +81,12 @@ def executors_of(context: SparkContext) -> list[ExecutorInfo]:
     return found
 
 
+def executor_ids(context: SparkContext) -> frozenset[str]:
+    """Return the ids of the executors that a cluster has at this moment."""
+    ids: str = context._jsc.sc().getExecutorIds().mkString(" ")
+    return frozenset(ids.split())
+
+
 def machines_of_cached(context: SparkContext, rdd_id: int, partitions: int) -> list[str | None]:
     """Return the machine on which each partition of an RDD is cached, or None."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]

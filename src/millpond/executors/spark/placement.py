@@ -3,11 +3,11 @@
 Spark runs a task wherever a core is free, unless the task's partition has a preferred location. So there is
 an RDD, the anchors: it has a partition for each one of the job, and is cached where it was computed, which is
 also where slots were started. Every stage is united with it, and takes over its locations. If a machine is
-busy, Spark waits for it (spark.locality.wait, 3 s) before it runs the task elsewhere.
+busy, Spark waits for it (spark.locality.wait) before it runs the task elsewhere.
 
-If an executor is lost, so are its anchors. Spark computes them again with the next task that needs them, and
-from then on that is the place of the partition. If executors are added, partitions move to them, but no more
-than it takes to use all machines alike, and only when no executor has come or gone for a while.
+If an executor is lost on one of these machines, the batch is stopped, and its partitions are placed on those
+that are left. If executors are added, partitions move to them, but no more than it takes to use all machines
+alike, and only when no executor has come or gone for a while.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from millpond.executors.spark.executor_list import executors_of, machines_of_cached
+from millpond.executors.spark.executor_list import (
+    ExecutorInfo,
+    executor_ids,
+    executors_of,
+    machines_of_cached,
+)
+from millpond.executors.spark.executor_watch import ExecutorWatch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -53,6 +59,14 @@ def spread(current: Sequence[str | None], room: Mapping[str, int]) -> list[str |
     return wanted
 
 
+def room_on(executors: Iterable[ExecutorInfo]) -> dict[str, int]:
+    """Return how many tasks each machine can run at once."""
+    room: dict[str, int] = {}
+    for executor in executors:
+        room[executor.host] = room.get(executor.host, 0) + executor.slots
+    return room
+
+
 class Placement:
     """The anchors of one attempt at a job. Any thread may use it."""
 
@@ -61,16 +75,18 @@ class Placement:
         context: SparkContext,
         partitions: int,
         wake: Callable[[Iterable[Any]], Iterator[Any]],
-        clock_s: Callable[[], float] = time.monotonic,
+        on_loss: Callable[[], None],
     ) -> None:
-        """`wake` gets (partition, None) on the machine where the partition is placed, and yields the same."""
+        """`wake` gets (partition, None) on the machine where the partition is placed, and yields the same.
+        `on_loss` stops the batch because a machine is lost; it is called in another thread."""
         self._context = context
         self._partitions = partitions
         self._wake = wake
-        self._clock_s = clock_s
-        self._is_local = context.master.startswith("local")
+        # On one machine there is nothing to choose.
+        is_local = context.master.startswith("local")
+        self._watch = None if is_local else ExecutorWatch(context, on_loss)
         self._anchors: Any = None
-        self._executors = ""  # when they were last looked at
+        self._known: frozenset[str] = frozenset()  # executors when they were last looked at
         self._changed_s: float | None = None  # None if partitions are spread over these executors
         self._looked_s = 0.0
         self._placing = threading.Lock()
@@ -79,42 +95,62 @@ class Placement:
         """Return the anchors: those of the call before, unless partitions have to move."""
         with self._placing:
             if self._anchors is None:
-                self._look()
-                self._place(self._wanted([None] * self._partitions))
-            elif self._look():
-                current = machines_of_cached(self._context, self._anchors.id(), self._partitions)
-                wanted = self._wanted(current)
-                if any(now not in (None, then) for now, then in zip(current, wanted, strict=True)):
-                    _log.info("Partitions move to other machines: %s, now %s", current, wanted)
-                    self._place(wanted)
+                self._place([None] * self._partitions)
+            elif self.has_lost_machine():
+                self._place(self._current())
+            elif self._watch is not None and self._is_time_to_look():
+                self._look(self._watch)
             return self._anchors
 
-    def _look(self) -> bool:
-        """Return whether the list of executors has changed, and then stayed the same for long enough."""
-        now_s = self._clock_s()
-        if self._is_local or now_s - self._looked_s < _LOOK_EVERY_S:
+    def has_lost_machine(self) -> bool:
+        """Return whether an executor is lost on a machine that has partitions."""
+        return self._watch is not None and self._watch.has_lost_one()
+
+    def close(self) -> None:
+        """Stop watching executors."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _is_time_to_look(self) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._looked_s < _LOOK_EVERY_S:
             return False
         self._looked_s = now_s
-        executors = self._context._jsc.sc().getExecutorIds().mkString(" ")
-        if executors != self._executors:
-            self._executors, self._changed_s = executors, now_s
-        if self._changed_s is None or now_s - self._changed_s < _SETTLED_S:
-            return False
-        self._changed_s = None
         return True
 
-    def _wanted(self, current: list[str | None]) -> list[str | None]:
-        if self._is_local:
-            return current
-        room: dict[str, int] = {}
-        for executor in executors_of(self._context):
-            room[executor.host] = room.get(executor.host, 0) + executor.slots
-        return spread(current, room)
+    def _look(self, watch: ExecutorWatch) -> None:
+        """Rely on the machines where partitions are. Move some if it is better to use other machines, too."""
+        current = self._current()
+        executors = self._executors()
+        watch.rely_on(executor.id for executor in executors if executor.host in current)
+        known = frozenset(executor.id for executor in executors)
+        if known != self._known:
+            self._known, self._changed_s = known, self._looked_s
+        elif self._changed_s is not None and self._looked_s - self._changed_s >= _SETTLED_S:
+            self._changed_s = None
+            wanted = spread(current, room_on(executors))
+            if any(now not in (None, then) for now, then in zip(current, wanted, strict=True)):
+                _log.info("Partitions move to other machines: %s, now %s", current, wanted)
+                self._place(current)
 
-    def _place(self, machines: list[str | None]) -> None:
+    def _current(self) -> list[str | None]:
+        """Return the machine of each partition, None for those that have none."""
+        return machines_of_cached(self._context, self._anchors.id(), self._partitions)
+
+    def _executors(self) -> list[ExecutorInfo]:
+        # What Spark reports about them comes a little later than what it knows.
+        alive = executor_ids(self._context)
+        return [executor for executor in executors_of(self._context) if executor.id in alive]
+
+    def _place(self, current: list[str | None]) -> None:
+        """Place partitions anew that are on these machines now."""
         from pyspark import StorageLevel
 
         before = self._anchors
+        machines = current
+        if self._watch is not None:
+            self._watch.rely_on([])  # if one is lost meanwhile, Spark copes
+            machines = spread(current, room_on(self._executors()))
         # After a shuffle, a task prefers the machine that its data is on: where `wake` ran. And only what
         # comes out of a shuffle can be united, partition by partition, with what comes out of another one.
         self._anchors = (
