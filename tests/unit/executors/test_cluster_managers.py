@@ -98,6 +98,8 @@ def test_dynamic_allocation_replaces_a_fixed_number_of_executors(master: str) ->
     assert {key: value for key, value in found.items() if key.startswith(dynamic)} == {
         f"{dynamic}.enabled": "true",
         f"{dynamic}.shuffleTracking.enabled": "true",
+        f"{dynamic}.shuffleTracking.timeout": "60s",
+        f"{dynamic}.cachedExecutorIdleTimeout": "60s",
         f"{dynamic}.minExecutors": "2",
         f"{dynamic}.maxExecutors": "6",
     }

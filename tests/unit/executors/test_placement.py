@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.executors.spark.executor_list import host_and_port
 from millpond.executors.spark.placement import spread
 
 machines = st.sampled_from(["a", "b", "c", "d"])
@@ -52,3 +53,9 @@ def test_partitions_that_are_spread_stay_where_they_are(
 ) -> None:
     wanted = spread(current, room)
     assert spread(wanted, room) == wanted
+
+
+def test_address_of_an_executor_that_has_just_come_has_no_port_yet() -> None:
+    assert host_and_port("127.0.0.2:7077") == ("127.0.0.2", 7077)
+    assert host_and_port("127.0.0.2") == ("127.0.0.2", 0)
+    assert host_and_port("[::1]:7077") == ("[::1]", 7077)

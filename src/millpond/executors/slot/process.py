@@ -60,6 +60,7 @@ _ALIVE_EVERY_S = 1.0
 _IDLE_S = 0.02
 _GRACE_S = 30.0  # for a function that is still working when its job ends
 _INTRODUCTION_S = 5  # for a relay to say who it is
+_NOTED_S = 0.2  # between an answer and the note that it was sent
 
 
 class Slot:
@@ -154,6 +155,7 @@ class Slot:
             finally:
                 with self._lock:
                     self._life.go(SlotState.READY)
+                    self._lock.notify_all()
 
     def _answer(self, owner: Connection, kind: MessageKind, content: Any) -> None:
         if kind is MessageKind.PLAN:
@@ -267,12 +269,12 @@ class Slot:
             ready = self._await_something()
             if self._executor_fd in ready:
                 self._lose_executor()
-            if self._listener.fileno() in ready:
+            if not self._ending and self._listener.fileno() in ready:
                 with contextlib.suppress(OSError, ConnectionLost):
                     self._let_in(self._listener.accept()[0])
             with self._lock:
                 owner = self._owner
-                unneeded = self._is_unneeded()
+                unneeded = self._ending or self._is_unneeded()
                 if unneeded and self._life.state is not SlotState.WORKING:
                     self._end()
                     return
@@ -292,7 +294,8 @@ class Slot:
     def _await_something(self) -> set[int]:
         """Return the descriptors at which something has happened: the listener's, the executor's."""
         poll = select.poll()
-        poll.register(self._listener, select.POLLIN)
+        if not self._ending:
+            poll.register(self._listener, select.POLLIN)
         if self._executor_fd is not None:
             poll.register(self._executor_fd, select.POLLIN)
         return {fd for fd, _ in poll.poll(_ALIVE_EVERY_S * 1000)}
@@ -376,8 +379,12 @@ class Slot:
             os.close(offer.output_fd)
 
     def _is_working(self) -> bool:
+        """Return whether this slot has not sent its answer. When it has, it takes a moment to note that."""
         with self._lock:
-            return self._life.state is SlotState.WORKING
+            return not self._lock.wait_for(self._is_not_working, _NOTED_S)
+
+    def _is_not_working(self) -> bool:
+        return self._life.state is not SlotState.WORKING
 
     def _join(self, offer: Offer) -> None:
         executor_fd = os.pidfd_open(offer.executor_pid)

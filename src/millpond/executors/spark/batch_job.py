@@ -59,7 +59,7 @@ class BatchJob:
         self._group = f"millpond-{self._run_id}"
         self._job = context.broadcast(job)
         self._placement = Placement(context, partitions, partial(wake, self._job), self._interrupt)
-        self._is_cancelled = self._is_interrupted = False
+        self._is_running = self._is_interrupted = self._is_cancelled = False
         self._prepared: _Prepared | None = None
         self._can_run_again = _forgets_shuffles(context)
 
@@ -67,13 +67,15 @@ class BatchJob:
         """Run a batch, given the plans of its lanes; return the chunks for the driver. If a machine is lost,
         the batch begins anew on others. Raises whatever Spark raises if the batch fails or is cancelled."""
         while True:
-            self._is_interrupted = False
+            self._is_interrupted, self._is_running = False, True
             try:
                 return self._run(epoch, lanes)
             except Exception:
                 if self._is_cancelled or not self._has_lost_machine():
                     raise
                 _log.warning("An executor was lost: batch %d runs again on the others.", epoch)
+            finally:
+                self._is_running = False
 
     def _run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
         anchors = self._place()
@@ -148,8 +150,9 @@ class BatchJob:
 
     def _interrupt(self) -> None:
         """Make a batch that is running fail because a machine is lost."""
-        self._is_interrupted = True
-        self._context.cancelJobGroup(self._group)
+        if self._is_running:
+            self._is_interrupted = True
+            self._context.cancelJobGroup(self._group)
 
     def _has_lost_machine(self) -> bool:
         """Return whether a batch has failed because a machine is lost, or is likely to have."""

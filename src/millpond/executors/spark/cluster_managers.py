@@ -16,6 +16,7 @@ from millpond.errors import ProgramError, SetupError
 POD_IP_VARIABLE = "MILLPOND_POD_IP"
 POD_NAME_VARIABLE = "MILLPOND_POD_NAME"
 IMAGE = "spark.kubernetes.container.image"
+_IDLE = "60s"  # as long as executors that hold nothing may be idle
 _NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 Known = Callable[[str], str | None]
 
@@ -53,7 +54,7 @@ def manager_settings(
 
 def _dynamic_allocation(master: str, configuration: Configuration) -> dict[str, str]:
     """Return the settings with which idle executors are released, and requested again when tasks wait. No
-    cluster needs a shuffle service for it: Spark keeps executors whose shuffle files are still needed."""
+    cluster needs a shuffle service for it: what a released executor had is computed again."""
     if options.DYNAMIC_ALLOCATION.read_choice(configuration, ("on", "off")) == "off":
         return {}
     if master.startswith("local"):
@@ -71,6 +72,9 @@ def _dynamic_allocation(master: str, configuration: Configuration) -> dict[str, 
     settings = {
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        # All executors hold shuffle files of the newest batch, and anchors (`placement.py`).
+        "spark.dynamicAllocation.shuffleTracking.timeout": _IDLE,
+        "spark.dynamicAllocation.cachedExecutorIdleTimeout": _IDLE,
         "spark.dynamicAllocation.minExecutors": str(least),
     }
     if most:

@@ -72,13 +72,20 @@ def executors_of(context: SparkContext) -> list[ExecutorInfo]:
         summary = summaries.apply(number)
         cores = summary.totalCores()
         if cores > 0:  # otherwise it is the driver of a cluster, which runs no tasks
-            host, _, port = summary.hostPort().rpartition(":")
+            host, port = host_and_port(summary.hostPort())
             found.append(
                 ExecutorInfo(
-                    summary.id(), host, int(port), cores, summary.maxMemory(), cores // per_task
+                    summary.id(), host, port, cores, summary.maxMemory(), cores // per_task
                 )
             )
     return found
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the parts of an executor's address as Spark reports it. Until the executor has said on which
+    port it listens, the address is the host alone, and the port is 0."""
+    host, _, port = address.rpartition(":")
+    return (host, int(port)) if host and port.isdigit() else (address, 0)
 
 
 def executor_ids(context: SparkContext) -> frozenset[str]:

@@ -43,17 +43,18 @@ def spread(current: Sequence[str | None], room: Mapping[str, int]) -> list[str |
     it is, unless its machine has more than its share of them. Without any machine, all are None."""
     wanted: list[str | None] = [None] * len(current)
     load = dict.fromkeys(room, 0)
-    total = sum(room.values())
+    # Shares are rounded up: a partition does not move just to be the odd one out elsewhere.
+    share = {machine: -(-len(current) * own // sum(room.values())) for machine, own in room.items()}
     for partition, machine in enumerate(current):
-        # The share is rounded up: a partition does not move just to be the odd one out elsewhere.
-        if machine is not None and machine in room:
-            share = -(-len(current) * room[machine] // total)
-            if load[machine] < share:
-                wanted[partition] = machine
-                load[machine] += 1
+        if machine in share and load[machine] < share[machine]:
+            wanted[partition] = machine
+            load[machine] += 1
     for partition, kept in enumerate(wanted):
         if kept is None and room:
-            emptiest = min(room, key=lambda machine: ((load[machine] + 1) / room[machine], machine))
+            can_take = [machine for machine in room if load[machine] < share[machine]]
+            emptiest = min(
+                can_take, key=lambda machine: ((load[machine] + 1) / room[machine], machine)
+            )
             wanted[partition] = emptiest
             load[emptiest] += 1
     return wanted
