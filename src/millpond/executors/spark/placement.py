@@ -96,9 +96,10 @@ class Placement:
         """Return the anchors: those of the call before, unless partitions have to move."""
         with self._placing:
             if self._anchors is None:
+                # Spark waits until the executors are there, and gives them tasks in turn.
                 self._place([None] * self._partitions)
             elif self.has_lost_machine():
-                self._place(self._current())
+                self._place(spread(self._current(), room_on(self._executors())))
             elif self._watch is not None and self._is_time_to_look():
                 self._look(self._watch)
             return self._anchors
@@ -132,7 +133,7 @@ class Placement:
             wanted = spread(current, room_on(executors))
             if any(now not in (None, then) for now, then in zip(current, wanted, strict=True)):
                 _log.info("Partitions move to other machines: %s, now %s", current, wanted)
-                self._place(current)
+                self._place(wanted)
 
     def _current(self) -> list[str | None]:
         """Return the machine of each partition, None for those that have none."""
@@ -143,15 +144,12 @@ class Placement:
         alive = executor_ids(self._context)
         return [executor for executor in executors_of(self._context) if executor.id in alive]
 
-    def _place(self, current: list[str | None]) -> None:
-        """Place partitions anew that are on these machines now."""
+    def _place(self, machines: list[str | None]) -> None:
         from pyspark import StorageLevel
 
         before = self._anchors
-        machines = current
         if self._watch is not None:
             self._watch.rely_on([])  # if one is lost meanwhile, Spark copes
-            machines = spread(current, room_on(self._executors()))
         # After a shuffle, a task prefers the machine that its data is on: where `wake` ran. And only what
         # comes out of a shuffle can be united, partition by partition, with what comes out of another one.
         self._anchors = (
