@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark import Broadcast, SparkContext
 
 _log = logging.getLogger(__name__)
+_TRIES = 4  # of a batch during which executors are lost
 _MOST_IN_PROPERTIES = 256 << 10  # bytes; Spark sends properties to every task of every stage
 
 
@@ -66,16 +67,18 @@ class BatchJob:
     def run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
         """Run a batch, given the plans of its lanes; return the chunks for the driver. If a machine is lost,
         the batch begins anew on others. Raises whatever Spark raises if the batch fails or is cancelled."""
-        while True:
+        for tries_left in reversed(range(_TRIES)):
             self._is_interrupted, self._is_running = False, True
             try:
                 return self._run(epoch, lanes)
             except Exception:
-                if self._is_cancelled or not self._has_lost_machine():
+                # A batch that executors do not survive must not be repeated for ever.
+                if not tries_left or self._is_cancelled or not self._has_lost_machine():
                     raise
                 _log.warning("An executor was lost: batch %d runs again on the others.", epoch)
             finally:
                 self._is_running = False
+        raise AssertionError("the last try returns or raises")
 
     def _run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
         anchors = self._place()

@@ -41,10 +41,10 @@ _SETTINGS = {
     # A partition waits for the machine that has its state: to read that elsewhere takes longer than most
     # batches. When a machine is lost, nobody waits (`placement.py`).
     "spark.locality.wait": "10s",
+    "spark.locality.wait.process": "0",  # slots serve all executors of their machine
     # Partitions should not all be placed on the first executor that comes.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10s",
-    "spark.locality.wait.process": "0",  # slots serve all executors of their machine
 }
 # The large stack is for Spark's error handling, which runs a regular expression over messages, recursively.
 JAVA_OPTIONS = "-Xss4m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
