@@ -132,11 +132,25 @@ class BatchJob:
         are not in properties."""
         rows = anchors.mapPartitions(partial(run_lane, self._job, lanes))
         for stage in range(1, self._last_stage + 1):
-            rows = rows.partitionBy(self._partitions, itself)
+            rows = self._shuffled(rows)
             # Spark follows the majority. Twice the anchors outvote the machine that most of the data is on.
             rows = self._context.union([anchors, anchors, rows])
             rows = rows.mapPartitions(partial(run_stage, self._job, stage))
         return rows
+
+    def _shuffled(self, rows: Any) -> Any:
+        """Return the rows, each in its partition. Spark would serialize them with Kryo, which it sets up in
+        every task, for writing and for reading: 3 ms per shuffle. Java's way is slower for many small
+        objects, but these are few and large."""
+        shuffled = rows.partitionBy(self._partitions, itself)
+        jvm = self._context._jvm
+        assert jvm is not None
+        # PySpark takes the keys off again after the shuffle. The RDD below is the shuffle.
+        in_jvm = shuffled._jrdd.rdd().dependencies().head().rdd()
+        in_jvm.setSerializer(
+            jvm.org.apache.spark.serializer.JavaSerializer(self._context._jsc.getConf())
+        )
+        return shuffled
 
     def prepare_anew(self) -> None:
         """Do not run the RDDs of the batch before again."""
