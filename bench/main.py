@@ -25,6 +25,7 @@ from pathlib import Path
 
 from bench import report
 from bench.capping import side_by_side
+from bench.capping.systems import beside
 
 RESULTS = Path("bench-results")
 
@@ -62,6 +63,12 @@ def main() -> None:
     )
     parser.add_argument("--state-gb", help="comma-separated sizes of the state of recovery")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--before",
+        type=lambda folder: Path(folder).absolute(),
+        metavar="FOLDER",
+        help="another checkout of Millpond, to be measured in the same run (capping, windows, product)",
+    )
     options = parser.parse_args()
     folder = RESULTS.absolute()
     if options.what == "capping":
@@ -70,7 +77,12 @@ def main() -> None:
         from bench.capping import product
 
         found = product.measure(
-            options.views, options.users, options.repeat, options.only, folder / "workshop"
+            options.views,
+            options.users,
+            options.repeat,
+            options.only,
+            folder / "workshop",
+            options.before,
         )
         report.save("product", found, folder)
         print(f"{report.machine()}\n\n{product.table(found)}\n")
@@ -78,7 +90,7 @@ def main() -> None:
         from bench.windows import side_by_side as windows
 
         results = windows.measure(
-            options.views, options.users, options.repeat, options.only, folder
+            options.views, options.users, options.repeat, options.only, folder, options.before
         )
         report.save("windows", results, folder)
         print(f"{report.machine()}\n\n{windows.table(results)}\n")
@@ -149,7 +161,7 @@ def capping(options: argparse.Namespace, folder: Path) -> None:
     if options.quick:
         options.repeat = 1
         options.only = options.only or "millpond,flink-hashmap,flink-rocksdb"
-    systems = side_by_side.chosen(options.only)
+    systems = beside(side_by_side.chosen(options.only), options.before)
     results = side_by_side.measure(
         systems, options.views, options.users, options.repeat, folder / "workshop"
     )

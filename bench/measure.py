@@ -44,17 +44,25 @@ class BenchmarkFailed(Exception):
 
 
 def run_program(
-    command: list[str], timeout_s: float, only: bytes = b"", **environment: str
+    command: list[str],
+    timeout_s: float,
+    only: bytes = b"",
+    checkout: Path | None = None,
+    **environment: str,
 ) -> Measurement:
-    """`only`: watch the memory of those processes whose command line has this."""
+    """`only`: watch the memory of those processes whose command line has this. `checkout`: run Millpond and
+    the benchmark's programs as they are in this folder."""
     mark = uuid.uuid4().hex
+    if checkout is not None:
+        paths = [str(checkout / "src"), str(checkout), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment, _MARK: mark},
-        cwd=Path(__file__).parent.parent,
+        cwd=checkout or Path(__file__).parent.parent,
     )
     peak = _Peak(mark, only)
     peak.start()

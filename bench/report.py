@@ -34,14 +34,13 @@ def capping_table(results: list[dict[str, Any]]) -> str:
     speeds = {result["key"]: result["events_per_s"] for result in results}
     ours = speeds.get("millpond")
     lines = [
-        "| system | events/s (median) | smallest to largest | Millpond is | peak memory "
-        "| checkpointed per batch |",
-        "|---|---|---|---|---|---|",
+        "| system | events/s (median) | smallest to largest | Millpond is | peak memory |",
+        "|---|---|---|---|---|",
     ]
     for result in results:
         speed = result["events_per_s"]
         if speed is None:
-            lines.append(f"| {result['name']} | failed | {result['spread']} | | | |")
+            lines.append(f"| {result['name']} | failed | {result['spread']} | | |")
             continue
         ratio = f"{ours / speed:.2f}x" if ours and result["key"] != "millpond" else ""
         if result["key"] == "millpond-columns":
@@ -50,11 +49,9 @@ def capping_table(results: list[dict[str, Any]]) -> str:
         goal = GOALS.get(result["key"])
         if goal and ours:
             ratio += f" (goal {goal:g}x)"
-        written = result["bytes_per_batch"]
-        batch = "" if written is None else f"{written / 1e6:,.1f} MB"
         lines.append(
             f"| {result['name']} | {speed:,.0f} | {result['spread']} | {ratio} "
-            f"| {result['peak_mb']:,.0f} MB | {batch} |"
+            f"| {result['peak_mb']:,.0f} MB |"
         )
     return "\n".join(lines)
 

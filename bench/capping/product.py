@@ -20,7 +20,7 @@ from tests.servers import KafkaServer, RedisServer
 from bench.capping import product_data as data
 from bench.capping import product_latency
 from bench.capping.product_systems import MILLPOND, PYFLINK, SYSTEMS, Place, System
-from bench.capping.systems import Workshop
+from bench.capping.systems import Workshop, beside
 from bench.measure import BenchmarkFailed, Measurement, run_program
 
 _TIMEOUT_S = 900
@@ -51,7 +51,12 @@ class Stage:
             client.flushall()
         try:
             command = system.command(self.workshop, place)
-            return run_program(command, _TIMEOUT_S, PYTHONPATH=os.pathsep.join(sys.path))
+            return run_program(
+                command,
+                _TIMEOUT_S,
+                checkout=system.checkout,
+                PYTHONPATH=os.pathsep.join(sys.path),
+            )
         finally:
             shutil.rmtree(place.folder, ignore_errors=True)
 
@@ -74,8 +79,16 @@ def _stage(workshop: Workshop) -> Iterator[Stage]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(views: int, users: int, repeat: int, only: str | None, folder: Path) -> dict[str, Any]:
-    """`only`: comma-separated parts: catch-up, latency, hot, memory."""
+def measure(
+    views: int,
+    users: int,
+    repeat: int,
+    only: str | None,
+    folder: Path,
+    before: Path | None = None,
+) -> dict[str, Any]:
+    """`only`: comma-separated parts: catch-up, latency, hot, memory. `before`: another checkout of Millpond,
+    for catch-up."""
     parts = (only or "catch-up,hot,memory,latency").split(",")
     results: dict[str, Any] = {"views": views, "users": users}
     with _stage(Workshop(folder)) as stage:
@@ -86,7 +99,7 @@ def measure(views: int, users: int, repeat: int, only: str | None, folder: Path)
         if {"catch-up", "hot"} & set(parts):
             data.send(servers, "views", data.views(views, users))
         if "catch-up" in parts:
-            results["catch-up"] = _catch_up(stage, views, users, repeat)
+            results["catch-up"] = _catch_up(stage, views, users, repeat, before)
             results["start-up"] = _start_up(stage, views)
         if "hot" in parts:
             data.send(servers, "hot", data.views(views, users, _HOT_SHARE))
@@ -98,11 +111,14 @@ def measure(views: int, users: int, repeat: int, only: str | None, folder: Path)
     return results
 
 
-def _catch_up(stage: Stage, views: int, users: int, repeat: int) -> list[dict[str, Any]]:
+def _catch_up(
+    stage: Stage, views: int, users: int, repeat: int, before: Path | None
+) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], dict[str, Any]] = {}
+    systems = beside(SYSTEMS, before)
     for number in range(repeat):
         for rules in data.RULES:
-            for system in SYSTEMS:
+            for system in systems:
                 _say(f"[{number + 1}/{repeat}] catch-up, {rules} rules: {system.name} ...")
                 new = {"key": system.key, "name": system.name, "rules": rules, "runs": []}
                 own = found.setdefault((rules, system.key), {**new, "peak_mb": 0.0})

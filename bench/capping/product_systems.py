@@ -47,12 +47,14 @@ Command = Callable[[Workshop, Place], list[str]]
 
 @dataclass(frozen=True)
 class System:
-    """`share`: slow systems get a part of the views."""
+    """`share`: slow systems get a part of the views. `checkout` is the folder with Millpond if it is not this
+    one."""
 
     key: str
     name: str
     command: Command
     share: float = 1.0
+    checkout: Path | None = None
 
 
 def millpond_arguments(place: Place, topic: str) -> list[str]:

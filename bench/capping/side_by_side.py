@@ -23,7 +23,6 @@ def measure(
     workshop = Workshop(folder)
     speeds = {system.key: Spread() for system in systems}
     peaks = {system.key: Spread() for system in systems}
-    written: dict[str, float] = {}
     failures: dict[str, str] = {}
     answers: dict[str, int] = {}  # of Millpond's jobs
     for number in range(repeat):
@@ -40,11 +39,11 @@ def measure(
                     write_views(folder / "views", count, own_users),
                 ]
                 texts = [[str(path) for path in paths] for paths in runs]
-                done = run_program(system.command(workshop, texts, scratch), _TIMEOUT_S)
+                command = system.command(workshop, texts, scratch)
+                done = run_program(command, _TIMEOUT_S, checkout=system.checkout)
                 speed = count / done.lines[-1]["seconds"]
                 speeds[system.key].values.append(speed)
                 peaks[system.key].values.append(done.peak_mb)
-                written[system.key] = _bytes_per_batch(scratch)
                 if system.key.startswith("millpond"):
                     answers[system.key] = _answers(scratch)
                 print(f"      {speed:,.0f} events/s", file=sys.stderr, flush=True)
@@ -69,19 +68,9 @@ def measure(
                 "spread": speed.text if speed.values else failures.get(system.key, "")[:60],
                 "runs": speed.values,
                 "peak_mb": peaks[system.key].median if speed.values else None,
-                "bytes_per_batch": written.get(system.key),
             }
         )
     return results
-
-
-def _bytes_per_batch(folder: Path) -> float | None:
-    """What Spark's state store wrote for Millpond's job, per batch."""
-    epochs = list(folder.glob("state-1/capping/epochs/*.epoch"))
-    if not epochs:
-        return None
-    files = (folder / "state-1" / "capping" / "spark" / "state").rglob("*")
-    return sum(path.stat().st_size for path in files if path.is_file()) / len(epochs)
 
 
 def _answers(folder: Path) -> int:

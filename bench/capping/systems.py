@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,30 @@ class Workshop:
 
 @dataclass
 class System:
-    """Slow systems get a share of the views (and of the users), and run in one round only."""
+    """Slow systems get a share of the views (and of the users), and run in one round only. `checkout` is the
+    folder with Millpond if it is not this one."""
 
     key: str
     name: str
     command: Command
     share: float = 1.0
     once: bool = False
+    checkout: Path | None = None
+
+
+def beside(systems: list[Any], checkout: Path | None) -> list[Any]:
+    """Return the systems and, after each that is Millpond, the same in another checkout, if there is one."""
+    if checkout is None:
+        return systems
+    if not (checkout / "src" / "millpond").is_dir():
+        raise SystemExit(f"{checkout} is not a checkout of Millpond: it has no src/millpond.")
+    both = []
+    for system in systems:
+        both.append(system)
+        if system.key.startswith("millpond"):
+            name = f"{system.name}, as in {checkout.name}"
+            both.append(replace(system, key=f"{system.key}-before", name=name, checkout=checkout))
+    return both
 
 
 def flink_java(source: Path, first_argument: str, checkpoint_interval: str = "3s") -> Command:

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.capping import side_by_side
-from bench.capping.systems import Command, System, Workshop, flink_java, millpond
+from bench.capping.systems import (
+    Command,
+    System,
+    Workshop,
+    beside,
+    flink_java,
+    millpond,
+)
 
 KINDS = {
     "tumbling": "count per user and hour",
@@ -29,7 +36,12 @@ def _plain_spark(kind: str) -> Command:
 
 
 def measure(
-    views: int, users: int, repeat: int, only: str | None, folder: Path
+    views: int,
+    users: int,
+    repeat: int,
+    only: str | None,
+    folder: Path,
+    before: Path | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     kinds = only.split(",") if only else list(KINDS)
     results = {}
@@ -41,7 +53,9 @@ def measure(
             System("flink", "Flink 2.3 in Java, hashmap", flink_java(job, kind)),
             System("spark", "Spark 4.3, groupBy(window)", _plain_spark(kind), share=0.1, once=True),
         ]
-        results[kind] = side_by_side.measure(systems, views, users, repeat, folder / "workshop")
+        results[kind] = side_by_side.measure(
+            beside(systems, before), views, users, repeat, folder / "workshop"
+        )
     return results
 
 

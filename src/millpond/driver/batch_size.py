@@ -11,6 +11,9 @@ even written). That is so for records that cost little. For others, batches stop
 (`LONGEST_IF_SLOW_MS`), because nearly all of the time is for records then. With `millpond.target-latency`,
 the target is fixed.
 
+If a batch would leave only little of what is waiting, it takes the rest as well: that costs less than a batch
+of its own.
+
 The model is: duration = fixed cost + records * cost per record. Batches of different sizes tell the two
 apart. While all batches have the same size, the fixed cost is assumed to be a quarter of the target. If the
 fixed cost alone exceeds the target, smaller batches would not help; records then get a quarter of it on top.
@@ -41,6 +44,8 @@ _FADING = 0.8
 # The spread of sizes (variance / mean squared) that is needed to tell fixed cost from cost per record.
 _LEAST_SPREAD = 0.05
 _START_UP_MS = 10_000.0
+_LITTLE = 0.25  # of a batch
+_ERROR_OF_ESTIMATE = 1.02  # sources may only guess how many records are waiting
 
 
 def sizer_of(settings: JobSettings, cuts_by_time: bool = True) -> BatchSizer:
@@ -100,6 +105,7 @@ class BatchSizer:
             self._adjust_target(duration_ms, records, was_full, backlog)
             if records and (was_full or records >= _TELLING * self.limit):
                 limit *= self._factor(duration_ms)
+                limit = self._with_rest(limit, backlog)
         if memory_share > _MEMORY_LIMIT:
             limit = min(limit, self.limit * _UNDER_PRESSURE)
         elif not was_full:
@@ -137,6 +143,12 @@ class BatchSizer:
             factor = factor**0.5
         # This much is safe, whatever the fixed cost is.
         return max(factor, target_ms / duration_ms) if 0 < duration_ms < target_ms else factor
+
+    @staticmethod
+    def _with_rest(limit: float, backlog: int | None) -> float:
+        """Return the limit, or what is waiting if that is only a little more."""
+        waiting = (backlog or 0) * _ERROR_OF_ESTIMATE
+        return waiting if limit < waiting <= (1 + _LITTLE) * limit else limit
 
     def _learn(self) -> None:
         """Fit a line through the recent batches, in which newer ones count more."""

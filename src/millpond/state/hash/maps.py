@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, compress, islice
-from operator import itemgetter
+from operator import itemgetter, not_
 from typing import Any
 
 from millpond.core.codec import are_immutable
@@ -16,9 +16,10 @@ from millpond.state.tables import MISSING, ChangeColumns, Changes, MapTable
 class HashMapTable(MapTable):
     """key -> entries. Entries are logged one by one, in an order that restores the order of iteration.
 
-    `undo` has every (key, entry) that was touched since the last commit, with the value it had then; an entry
-    that was removed and put again is listed at its new position, and in `moved`. `touched` has the same by
-    key, if the table is watched; until the commit, entries are only added to it.
+    `undo` has every (key, entry) that was touched since the last commit, with the value it had then, but not
+    those that have come and gone since. An entry that was removed and put again is listed at its new place,
+    and in `moved`. `touched` has all that were touched by key, if the table is watched; until the commit,
+    entries are only added to it.
     """
 
     def __init__(self) -> None:
@@ -89,9 +90,11 @@ class HashMapTable(MapTable):
             return
         if self.touched is not None:
             self.note(key, entry)
-        old = entries.pop(entry)
-        self.removed_any = True
-        self.undo.setdefault((key, entry), old)
+        location = (key, entry)
+        if self.undo.setdefault(location, entries.pop(entry)) is MISSING:
+            del self.undo[location]
+        else:
+            self.removed_any = True
         if not entries:
             del self.data[key]
 
@@ -143,11 +146,10 @@ class HashMapTable(MapTable):
             return grouping.split(list(map(owner_of, own)), own, with_keys=False)
 
         moved = split(self.moved)
-        found = {
+        return {
             group: self._columns_of(own, *moved.get(group, ([],)))
             for group, (own,) in split(self.undo).items()
         }
-        return {group: columns for group, columns in found.items() if any(columns)}
 
     def _columns_of(
         self, locations: list[tuple[Any, Any]], moved: Iterable[tuple[Any, Any]]
@@ -158,13 +160,8 @@ class HashMapTable(MapTable):
         values = [get(key, nothing).get(entry, MISSING) for key, entry in locations]
         gone: list[tuple[Any, Any]] = []
         if self.removed_any:
-            undo = self.undo
-            gone = [
-                location
-                for location, value in zip(locations, values, strict=True)
-                if value is MISSING and undo[location] is not MISSING
-            ]
             there = [value is not MISSING for value in values]
+            gone = list(compress(locations, map(not_, there)))
             locations = list(compress(locations, there))
             values = list(compress(values, there))
         return (
