@@ -29,6 +29,11 @@ def machine() -> str:
     )
 
 
+def is_before(result: dict[str, Any]) -> bool:
+    """Return whether this is Millpond in another checkout."""
+    return str(result["key"]).endswith("-before")
+
+
 def capping_table(results: list[dict[str, Any]]) -> str:
     """A Markdown table: also what the README shows."""
     speeds = {result["key"]: result["events_per_s"] for result in results}
@@ -42,7 +47,8 @@ def capping_table(results: list[dict[str, Any]]) -> str:
         if speed is None:
             lines.append(f"| {result['name']} | failed | {result['spread']} | | |")
             continue
-        ratio = f"{ours / speed:.2f}x" if ours and result["key"] != "millpond" else ""
+        own = speeds.get(result["key"].removesuffix("-before")) if is_before(result) else ours
+        ratio = f"{own / speed:.2f}x" if own and result["key"] != "millpond" else ""
         if result["key"] == "millpond-columns":
             flink = speeds.get("flink-hashmap")
             ratio = f"this is {speed / flink:.2f}x Flink's (goal 3x)" if flink else ""
