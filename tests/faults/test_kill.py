@@ -42,8 +42,8 @@ def test_killed_worker_while_reading(tmp_path: Path, undisturbed: dict[str, list
 def test_driver_killed_at_any_moment(
     keep_s: int, tmp_path: Path, undisturbed: dict[str, list[str]]
 ) -> None:
-    """The kill falls between the epoch's write and the end of Spark's commit, or in the next batch. Slots end
-    with the driver, or wait for the next one."""
+    """The kill falls between the epoch's write and the moment when output is visible, or in the next batch.
+    Slots end with the driver, or wait for the next one."""
     settings = {"millpond.slot.keep-s": keep_s}
     run = JobRun(tmp_path, configuration=settings)
     run.kill_after_epoch(3)

@@ -100,7 +100,7 @@ class _Grow(KeyedProcessFunction):
 def test_values_of_megabytes_survive_between_batches_and_workers(
     spark_environment: MakeEnvironment,
 ) -> None:
-    """Larger than what Spark's state server once read in one piece, so cut into chunks."""
+    """Large rows pass through sockets, shuffles and logs in one piece."""
     environment = spark_environment(millpond__batch__max_records=1)
     stream = environment.from_collection(list("abc")).key_by(lambda _: 0).process(_Grow())
     assert list(stream.execute_and_collect()) == [

@@ -16,7 +16,7 @@ pytestmark = [
 ]
 
 
-WAYS = [(2, 4, "on"), (4, 1000, "on"), (1, 1000, "on"), (2, 4, "off")]
+WAYS = [(2, 4, True), (4, 1000, True), (1, 1000, True), (2, 4, False)]
 
 
 def cases() -> list[Any]:
@@ -28,12 +28,12 @@ def cases() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("name", "parallelism", "batch_records", "slots"), cases())
+@pytest.mark.parametrize(("name", "parallelism", "batch_records", "keeps_order"), cases())
 def test_program_gives_its_result_on_spark(
     name: str,
     parallelism: int,
     batch_records: int,
-    slots: str,
+    keeps_order: bool,
     spark_environment: MakeEnvironment,
 ) -> None:
     """E1, E22, E3: with 1 and with 4 partitions, in one batch and in many."""
@@ -41,8 +41,8 @@ def test_program_gives_its_result_on_spark(
     environment = spark_environment(
         parallelism__default=parallelism,
         millpond__batch__max_records=batch_records,
-        millpond__slots=slots,
+        millpond__order_across_keys=keeps_order,
     )
-    title = f"{name} {parallelism} {batch_records} {slots}"
+    title = f"{name} {parallelism} {batch_records} {keeps_order}"
     values: Any = build(environment).execute_and_collect(title)
     assert in_any_order(list(values)) == in_any_order(expected)

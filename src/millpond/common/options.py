@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from millpond.common.configuration import Configuration
@@ -143,21 +144,25 @@ ADVANCE_AT_END = Option(
     True,
     "with stop-at-end: advance event time to the newest record; false: leave it where it is",
 )
-MIN_PAUSE_MS = Option(
+CHECKPOINT_INTERVAL = Option(
+    "execution.checkpointing.interval",
+    "0 ms",
+    "accepted, as Flink has it: every batch is a checkpoint, see millpond.batch.interval-ms",
+)
+MIN_PAUSE = Option(
     "execution.checkpointing.min-pause",
-    0,
-    "shortest time from the end of a batch to the start of the next, in ms",
+    "0 ms",
+    "shortest time from the end of a batch to the start of the next",
 )
 TOLERATED_TIMEOUTS = Option(
     "execution.checkpointing.tolerable-failed-checkpoints",
     0,
     "how many times in a row a batch may time out and be run again before the restart strategy decides",
 )
-CHECKPOINT_TIMEOUT_MS = Option(
+CHECKPOINT_TIMEOUT = Option(
     "execution.checkpointing.timeout",
-    0,
-    "time limit of a batch in ms; a batch that takes longer is abandoned as if it had failed; 0: "
-    "no limit",
+    "0 ms",
+    "time limit of a batch; a batch that takes longer is abandoned as if it had failed; 0: no limit",
 )
 RESTART_STRATEGY = Option(
     "restart-strategy.type",
@@ -208,7 +213,7 @@ RATE_INTERVAL = Option(
 RATE_DELAY = Option("restart-strategy.failure-rate.delay", "1 s", "wait before each restart")
 CHECKPOINTS_KEPT = Option(
     "execution.checkpointing.num-retained",
-    10,
+    1,
     "accepted, as Flink has it: a job goes on from its newest checkpoint, and no other one is kept",
 )
 SAVEPOINT_DIR = Option(
@@ -293,7 +298,7 @@ TARGET_LATENCY = Option(
     "how late output may be, such as 500ms or 2s: batches are made as large as this allows, and "
     "millpond.batch.target-ms is ignored",
 )
-TRIGGER_INTERVAL_MS = Option(
+BATCH_INTERVAL_MS = Option(
     "millpond.batch.interval-ms", 0, "shortest time between the starts of two batches, in ms"
 )
 FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "most records in one frame")
@@ -360,3 +365,18 @@ AUTO_UIDS = Option(
 )
 
 ALL = [value for value in list(globals().values()) if isinstance(value, Option)]
+_OWN = "millpond."
+
+
+def check(configuration: Configuration) -> None:
+    """Raise ProgramError if a setting looks like one of Millpond's own and is not, or if the value of one
+    that is only shown does not fit. (Settings of Flink that Millpond does not know are left alone.)"""
+    CHECKPOINT_INTERVAL.read_ms(configuration)
+    own = {key.removeprefix(_OWN) for key in configuration.key_set() if key.startswith(_OWN)}
+    known = {option.key.removeprefix(_OWN) for option in ALL}
+    for name in sorted(own - known):
+        similar = get_close_matches(name, known, 1)
+        hint = f"Did you mean '{_OWN}{similar[0]}'? " if similar else ""
+        raise ProgramError(
+            f"There is no setting '{_OWN}{name}'. {hint}`millpond settings` lists all settings."
+        )

@@ -22,7 +22,7 @@ POINTS = (
     "driver after complete",  # the epoch is in the journal, but its output is not visible
 )
 SAVEPOINT_POINTS = (
-    "slot before part",  # a key group is about to write its part of a savepoint
+    "slot before part",  # a shard is about to write its part of a savepoint
     "driver before savepoint",  # all parts are there, and the batch is committed
     "driver within savepoint",  # the savepoint is put together, but does not have its name yet
     "driver after savepoint",  # the savepoint is complete, but nobody has been told

@@ -1,8 +1,9 @@
-"""Labels: which key group or subtask of which task of a level a row is for.
+"""Labels: which shard of which task of a level a row is for, and whose change log it is.
 
 A label is `ordinal * 65536 + number`, where the ordinal is the position of the task among those of its level.
-The number is a key group if the task is keyed, otherwise the index of a subtask. From `ALL_OF_PARTITION` on,
-it stands for everything that a task has in one partition.
+In rows, the number is that of a shard: the index of a subtask, or a key group if every key group is a shard.
+In logs, it is a key group if the task is keyed. From `ALL_OF_PARTITION` on, it stands for everything that a
+task has in one partition and that belongs to no key.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ ALL_OF_PARTITION = 1 << 15
 
 
 def make_label(ordinal: int, number: int) -> int:
-    """Return the label of a key group or subtask (`number`) of the task with this ordinal in its level."""
+    """Return the label of a shard or key group (`number`) of the task with this ordinal in its level."""
     return ordinal * NUMBERS_PER_TASK + number
 
 

@@ -272,8 +272,8 @@ def _explained(path: str) -> Iterator[None]:
         raise
     except OSError as problem:
         raise StorageError(
-            f"{path} could not be written: {problem.strerror or problem}. Once that is mended, start the job "
-            "again, unless its restart strategy does so: it goes on where it was."
+            f"{path} could not be written: {problem.strerror or problem}. Fix that and start the job again, "
+            "unless its restart strategy does so; it goes on where it was."
         ) from problem
 
 

@@ -13,7 +13,6 @@ from millpond.datastream.checkpointing_mode import CheckpointingMode
 from millpond.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from millpond.missing import MissingMethods
 
-_INTERVAL = "execution.checkpointing.interval"
 _MODE = "execution.checkpointing.mode"
 
 
@@ -44,11 +43,12 @@ class CheckpointConfig(MissingMethods):
 
     def get_checkpoint_interval(self) -> int:
         """Return the interval that was set, in milliseconds; -1 by default."""
-        return self._configuration.get_integer(_INTERVAL, -1)
+        is_set = self._configuration.contains_key(options.CHECKPOINT_INTERVAL.key)
+        return options.CHECKPOINT_INTERVAL.read_ms(self._configuration) if is_set else -1
 
     def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
         """Keep the interval for PyFlink programs. It has no effect: every batch is a checkpoint."""
-        self._configuration.set_integer(_INTERVAL, checkpoint_interval)
+        self._configuration.set_integer(options.CHECKPOINT_INTERVAL.key, checkpoint_interval)
         return self
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
@@ -58,11 +58,11 @@ class CheckpointConfig(MissingMethods):
 
     def get_checkpoint_timeout(self) -> int:
         """Return the time limit of a batch in milliseconds; 0 means none."""
-        return int(options.CHECKPOINT_TIMEOUT_MS.read(self._configuration))
+        return options.CHECKPOINT_TIMEOUT.read_ms(self._configuration)
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
         """Set the milliseconds after which a batch is abandoned as if it had failed; 0 means never."""
-        self._configuration.set_integer(options.CHECKPOINT_TIMEOUT_MS.key, checkpoint_timeout)
+        self._configuration.set_integer(options.CHECKPOINT_TIMEOUT.key, checkpoint_timeout)
         return self
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
@@ -87,13 +87,13 @@ class CheckpointConfig(MissingMethods):
 
     def get_min_pause_between_checkpoints(self) -> int:
         """Return the shortest pause between two batches, in milliseconds."""
-        return int(options.MIN_PAUSE_MS.read(self._configuration))
+        return options.MIN_PAUSE.read_ms(self._configuration)
 
     def set_min_pause_between_checkpoints(
         self, min_pause_between_checkpoints: int
     ) -> CheckpointConfig:
         """Set the shortest time from the end of a batch to the start of the next, in milliseconds."""
-        self._configuration.set_integer(options.MIN_PAUSE_MS.key, min_pause_between_checkpoints)
+        self._configuration.set_integer(options.MIN_PAUSE.key, min_pause_between_checkpoints)
         return self
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:

@@ -1,8 +1,8 @@
 """The life of one attempt at a job, as the driver sees it.
 
-    OPENING ──> BETWEEN ──> PLANNED ──> COMPLETE ──> BETWEEN ...
-                   │           │           │
-                   └───────────┴───────────┴──────> CLOSED
+    OPENING ──> COMPLETE ──> BETWEEN ──> PLANNED ──> COMPLETE ...
+       │           │            │           │
+       └───────────┴────────────┴───────────┴──────> CLOSED
 
 A batch that is COMPLETE has left its epoch behind, and counts, but its output is not visible yet.
 """

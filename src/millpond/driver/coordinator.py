@@ -260,7 +260,7 @@ class Coordinator:
         if not is_consistent(report.runs, epoch):
             raise BatchInconsistentError(
                 f"Batch {epoch}: Spark lost results after some tasks had read them, or kept those of an "
-                "earlier batch, so tasks would have built upon different ones."
+                "earlier batch, so not all tasks have worked on the same input."
             )
         self._take(epoch, report)
         records = self._statistics.batch_completes(

@@ -21,7 +21,7 @@ class Executor(Protocol):
 
     def cancel(self) -> None:
         """Make `run` raise JobCancelledError: at once if it waits for work, otherwise when the batch that
-        runs is complete. May be called before `run`."""
+        runs is complete, or is cut short because it takes too long. May be called before `run`."""
 
     def metrics(self) -> dict[str, Any]:
         """Return the job's metrics as of now, by full name."""

@@ -85,7 +85,7 @@ class BatchPlanner:
                 raise JobCancelledError("The job was cancelled.")
             now_ms = self._clock_ms()
             pause_ms = self._pause_ms(now_ms)
-            if pause_ms <= 0:
+            if pause_ms <= 0 or requests.is_waiting():
                 # A savepoint does not wait for anything to be read.
                 at_once = self.cuts_by_time and requests.is_waiting()
                 reads = {} if at_once else self._poll(epoch, now_ms)
@@ -101,10 +101,10 @@ class BatchPlanner:
             self._wake.wait(self._wait_s(now_ms, pause_ms, queries.has_states))
 
     def _pause_ms(self, now_ms: int) -> int:
-        """Return how long the settings want the job to pause before the next batch."""
+        """Return how long the settings want the job to pause before a batch that takes no savepoint."""
         settings = self._plan.settings
         return max(
-            settings.trigger_interval_ms - abs(now_ms - self.time_ms),
+            settings.batch_interval_ms - abs(now_ms - self.time_ms),
             settings.min_pause_ms - abs(now_ms - self.completed_ms),
         )
 

@@ -26,7 +26,9 @@ def plan_job(
     default_parallelism: int = 1,
 ) -> JobPlan:
     """Validate a program and return its plan. `default_parallelism` applies if the program sets none. Raises
-    ProgramError if the program is invalid, SavepointError if the savepoint it starts from does not fit."""
+    ProgramError if the program or a setting is invalid, SavepointError if the savepoint it starts from does
+    not fit."""
+    options.check(configuration)
     parallelism = config.get_parallelism() or default_parallelism
     maximum = config.get_max_parallelism()
     max_parallelism = maximum if maximum > 0 else None
@@ -63,9 +65,9 @@ def _settings(configuration: Configuration, parallelism: int) -> JobSettings:
         max_batch_records=options.MAX_BATCH_RECORDS.read(configuration),
         target_batch_ms=options.TARGET_BATCH_MS.read(configuration),
         target_latency_ms=options.TARGET_LATENCY.read_ms_if_set(configuration),
-        trigger_interval_ms=options.TRIGGER_INTERVAL_MS.read(configuration),
-        min_pause_ms=options.MIN_PAUSE_MS.read(configuration),
-        checkpoint_timeout_ms=options.CHECKPOINT_TIMEOUT_MS.read(configuration),
+        batch_interval_ms=options.BATCH_INTERVAL_MS.read(configuration),
+        min_pause_ms=options.MIN_PAUSE.read_ms(configuration),
+        checkpoint_timeout_ms=options.CHECKPOINT_TIMEOUT.read_ms(configuration),
         tolerated_timeouts=options.TOLERATED_TIMEOUTS.read(configuration),
         stop_at_end=options.STOP_AT_END.read(configuration),
         advance_at_end=options.ADVANCE_AT_END.read(configuration),

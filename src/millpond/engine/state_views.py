@@ -58,8 +58,8 @@ class Unreadable(Enum):
 
     MOVING = "the state is being loaded or committed"
     AHEAD = "a batch is running, and the version from before it is gone"
-    OUTDATED = "the key group is elsewhere by now"
-    NOT_LOADED = "the key group is not loaded yet"
+    OUTDATED = "the state is elsewhere by now"
+    NOT_LOADED = "the state is not loaded yet"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ class JobSettings:
     max_batch_records: int
     target_batch_ms: int
     target_latency_ms: int | None
-    trigger_interval_ms: int
+    batch_interval_ms: int
     min_pause_ms: int
     checkpoint_timeout_ms: int
     """0: a batch may take as long as it likes."""

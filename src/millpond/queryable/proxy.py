@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,16 +63,3 @@ def status_of(error: QueryableStateError) -> int:
     if isinstance(error, (UnknownStateError, UnknownKeyError)):
         return 404
     return 409 if isinstance(error, RetryLaterError) else 400
-
-
-def text_of_key(key: object) -> str:
-    """Return a key of JSON's types as `StateProxy.get` takes it."""
-    return key if isinstance(key, str) and not _is_json(key) else json.dumps(key)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True

@@ -32,8 +32,8 @@ Content = dict[str, Any]
 
 
 class ShardState:
-    """The state tables and timers of a shard. A cache of what the change log says;
-    `change_log.CachedState` says of which version."""
+    """The state tables and timers of a shard. A cache of what the change log says; the position that it was
+    left at says of which version (`engine/kept_states.py`)."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class ShardState:
         self.processing_timers: Timers = self._storage.timers("processing")
         # What operators have computed from the state, so as not to compute it again. It is not in the log.
         self.derived: dict[Any, Any] = {}
-        self.where = f"key group {number}"  # for messages
+        self.where = f"shard {number}"  # for messages
         # The schemas that values of states were written with, or are declared with now (types/evolution.py).
         self.types: dict[str, Schemas] = {}
         self._unlogged_types: set[str] = set()

@@ -19,13 +19,15 @@ from millpond.testing import direct_environment
 
 
 @pytest.fixture
-def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
+def coordinator(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Coordinator]:
+    """The parameter, if there is one, has further settings."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "lines").write_text("".join(f"{n}\n" for n in range(1000)))
     source = FileSource.for_record_stream_format(
         StreamFormat.text_line_format(), str(tmp_path / "in")
     ).build()
-    environment = direct_environment({"millpond.input.stop-at-end": True})
+    further = getattr(request, "param", {})
+    environment = direct_environment({"millpond.input.stop-at-end": True, **further})
     lines = environment.from_source(source, WatermarkStrategy.no_watermarks(), "lines")
     lines._sink("out", SinkKind.COLLECT, None)
     graph, config = environment._pending_graph(), environment.get_config()
@@ -53,6 +55,32 @@ def test_savepoint_does_not_end_a_job_that_stops_at_the_end_of_its_input(
     coordinator.complete([])
     assert coordinator.end is None
     assert reads_of(coordinator.plan()), "it goes on"
+
+
+@pytest.mark.parametrize(
+    "coordinator",
+    [{"millpond.batch.interval-ms": 600_000}, {"execution.checkpointing.min-pause": "10 min"}],
+    indirect=True,
+)
+def test_savepoint_does_not_wait_for_the_pause_between_batches(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in Flink, whose pauses are for checkpoints only."""
+
+    class Waits(Exception):
+        """A batch is not due yet."""
+
+    def wait(*_: Any) -> float:
+        raise Waits
+
+    monkeypatch.setattr(BatchPlanner, "_wait_s", wait)
+    coordinator.planner.time_ms = coordinator.planner.completed_ms = -600_000
+    assert reads_of(coordinator.plan())
+    coordinator.complete([])
+    with pytest.raises(Waits):
+        coordinator.plan()
+    coordinator.savepoints.ask(str(tmp_path / "savepoints"))
+    assert coordinator.plan()[0].savepoint is not None
 
 
 @pytest.mark.parametrize("drain", [False, True])

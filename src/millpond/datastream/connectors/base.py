@@ -29,8 +29,8 @@ class DeliveryGuarantee(Enum):
 class SplitWork:
     """What one batch reads of one split.
 
-    `arguments` go to `Source.read` on a worker. They are made durable before the batch runs, so that a replay
-    reads exactly the same records.
+    `arguments` go to `Source.read` on a worker. They are made durable before the batch runs, so that a
+    batch that runs again is handed the same; it may stop reading elsewhere if its time is over.
     """
 
     split: int

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from millpond.common import options
+from millpond.common.configuration import Configuration
 from millpond.dispatcher.messages import Answer, Json, Report
 
 
@@ -80,30 +82,22 @@ def _summary(values: list[int]) -> Json:
 
 
 def checkpoint_config(report: Report) -> Json:
-    """Return the job's checkpoint settings; a setting that is not a number counts as its default."""
-    settings = report["settings"]
-
-    def number(key: str, default: int) -> int:
-        text = str(settings.get(key, default))
-        return int(text) if text.isdigit() else default
-
-    retention = str(settings.get("execution.checkpointing.externalized-checkpoint-retention", ""))
+    """Return the job's checkpoint settings, times in milliseconds."""
+    settings = Configuration.from_dict(report["settings"])
     return {
         "mode": "exactly_once",
-        "interval": number("execution.checkpointing.interval", 0),
-        "timeout": number("execution.checkpointing.timeout", 0),
-        "min_pause": number("execution.checkpointing.min-pause", 0),
+        "interval": options.CHECKPOINT_INTERVAL.read_ms(settings),
+        "timeout": options.CHECKPOINT_TIMEOUT.read_ms(settings),
+        "min_pause": options.MIN_PAUSE.read_ms(settings),
         "max_concurrent": 1,
         "externalization": {
             "enabled": True,
-            "delete_on_cancellation": retention == "DELETE_ON_CANCELLATION",
+            "delete_on_cancellation": options.RETENTION.read(settings) == "DELETE_ON_CANCELLATION",
         },
-        "state_backend": settings.get("state.backend.type", "hashmap"),
+        "state_backend": options.STATE_BACKEND.read(settings),
         "checkpoint_storage": "folder",
         "unaligned_checkpoints": False,
-        "tolerable_failed_checkpoints": number(
-            "execution.checkpointing.tolerable-failed-checkpoints", 0
-        ),
+        "tolerable_failed_checkpoints": options.TOLERATED_TIMEOUTS.read(settings),
         "aligned_checkpoint_timeout": 0,
         "checkpoints_after_tasks_finish": True,
         "state_changelog_enabled": True,

@@ -176,7 +176,7 @@ class BatchJob:
         return self._is_interrupted or self._placement.has_lost_machine()
 
     def close(self) -> None:
-        """Release what the attempt has held in Spark besides its results."""
+        """Stop watching executors. Spark frees the rest when nothing refers to it any more."""
         self._placement.close()
 
 

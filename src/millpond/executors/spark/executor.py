@@ -320,7 +320,7 @@ class SparkExecutor(Executor):
     def _give_up(self, epoch: int, limit_ms: int, is_over: threading.Event) -> None:
         self._timed_out = CheckpointTimeoutError(
             epoch,
-            f"Batch {epoch} was not complete after {limit_ms} ms ({options.CHECKPOINT_TIMEOUT_MS.key}) and "
+            f"Batch {epoch} was not complete after {limit_ms} ms ({options.CHECKPOINT_TIMEOUT.key}) and "
             "was abandoned. If it has too much to do, lower millpond.batch.max-records, or allow more time.",
         )
         self._cut_short(is_over)
