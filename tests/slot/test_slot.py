@@ -77,6 +77,13 @@ class Count(KeyedProcessFunction):
             self.hoard.append(bytearray(b"x") * (int(value.split("-")[1]) << 20))
         if value.startswith("keep"):
             self.big.update("x" * (int(value.split("-")[1]) << 20))
+        if value.startswith("cycle"):
+            cycle: list[object] = [bytearray(b"x") * (int(value.split("-")[1]) << 20)]
+            cycle.append(cycle)
+        if value == "until released":
+            Path(self.folder, "busy").touch()
+            while not Path(self.folder, "released").exists():
+                time.sleep(0.01)
         if value == "forever":
             Path(self.folder, "busy").touch()
             while True:
@@ -322,6 +329,54 @@ def test_too_much_memory_is_a_clear_error(job: Job) -> None:
     job.run(relay, ["a"])
     with pytest.raises(SlotMemoryError, match=r"uses \d+ MB, but its limit is 300 MB. Raise"):
         job.run(relay, ["hoard-400"])
+
+
+def test_garbage_does_not_count_as_memory_that_is_used(job: Job) -> None:
+    """Cycles are looked for between batches only now and then; before a slot gives up, they must be."""
+    relay = job.relay(memory_mb=400)
+    for number in range(5):
+        assert job.run(relay, ["cycle-150"]) == [("cycle-150", number + 1)]
+
+
+def test_slot_that_is_busy_with_a_task_that_is_over_is_waited_for(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """E42: what is sent to it, however large, must wait until it reads; it gives signs of life meanwhile."""
+    receive, signs = Connection.receive, []
+
+    def note_signs(connection: Connection) -> tuple[MessageKind, Any]:
+        message = receive(connection)
+        if message[0] is MessageKind.ALIVE and threading.current_thread().name == "newer":
+            signs.append(message)
+        return message
+
+    monkeypatch.setattr(Connection, "receive", note_signs)
+    older_relay, problems, results = job.relay(), [], []
+
+    def run_older() -> None:
+        with pytest.raises(SlotError):
+            job.run(older_relay, ["until released"])
+
+    def run_newer() -> None:
+        try:
+            relay = job.relay(hang_timeout_s=2.5)  # signs come every second
+            results.extend(job.run(relay, ["x" * (4 << 20)]))
+        except SlotError as problem:
+            problems.append(problem)
+
+    older = threading.Thread(target=run_older)
+    older.start()
+    wait_until(lambda: (job.folder / "busy").exists(), "the function was not called")
+    busy = pid_of(job)
+    newer = threading.Thread(target=run_newer, name="newer")
+    newer.start()
+    wait_until(lambda: len(signs) >= 4 or not newer.is_alive(), "the slot is silent")
+    (job.folder / "released").touch()
+    older.join()
+    newer.join()
+    assert not problems
+    assert [count for _, count in results] == [1]
+    assert pid_of(job) == busy
 
 
 def test_memory_no_one_could_give_is_a_clear_error_and_the_slot_lives_on(job: Job) -> None:

@@ -99,7 +99,7 @@ class Journal:
                 fault_points.reach("journal after basis")
             log.append([_encode(record)])
             while basis is not None and len(self._older) > 1:
-                self._storage.delete(self._older.pop(0))
+                self._storage.discard(self._older.pop(0))
         else:
             self._log.append([_encode(record)])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import logging
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ from millpond.common.folder_sync import sync_folder
 from millpond.core import fault_points
 from millpond.errors import CorruptDataError, StorageError
 
+_log = logging.getLogger(__name__)
 _ASIDE = "."  # how the names of files begin that are not complete yet
 
 
@@ -83,6 +85,13 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Delete a log or object, if it is there."""
+
+    def discard(self, name: str) -> None:
+        """Delete a log or object that nobody needs any more. If that fails, it is only logged."""
+        try:
+            self.delete(name)
+        except OSError as problem:
+            _log.warning("%s is not needed any more, but stays: %s", self.location(name), problem)
 
 
 class FileStorage(Storage):

@@ -118,7 +118,8 @@ class Coordinator:
             self.planner.ended = record.ended
             self.planner.time_ms = record.time_ms
             self._has_savepoint = record.has_savepoint
-            self.savepoints.go_on(record.savepoints)
+            if self.savepoints.go_on(record.savepoints) and self.end is None:
+                self.end = JobEnd.STOPPED
         # What a planned batch reads has been handed out, whether it has run or not.
         newest = self._planned or record
         if newest is not None:

@@ -193,7 +193,7 @@ class JobFolder:
         written = [_task_and_epoch(name) for name in self.storage.names(_UNIONS)]
         for task, own in written:
             if any(other == task and own < newer <= epoch for other, newer in written):
-                self.storage.delete(f"{_UNIONS}/{task}-{own}")
+                self.storage.discard(f"{_UNIONS}/{task}-{own}")
 
     def close(self, delete: bool) -> None:
         """End the run and free the lock. `delete` removes the folder as well."""

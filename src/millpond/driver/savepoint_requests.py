@@ -119,6 +119,14 @@ class SavepointRequests:
                     return request
         return None
 
+    def answer_late(self, request: SavepointRequest) -> bool:
+        """Answer a request whose savepoint was there before the driver died. Return whether somebody was
+        still waiting for that."""
+        is_waiting = self._request_file(request.id).exists()
+        self._seen.add(request.id)
+        self._answer(request.id, {"path": str(request.target)})
+        return is_waiting
+
     def is_withdrawn(self, request: SavepointRequest) -> bool:
         """Return whether the process that asked by a file no longer waits for the savepoint."""
         return request.id in self._by_file and not self._request_file(request.id).exists()
@@ -152,7 +160,7 @@ class SavepointRequests:
                 continue
             if request.target.exists():  # it was written before the driver died
                 request.clean_up()
-                self._answer(request.id, {"path": str(request.target)})
+                self.answer_late(request)
                 continue
             with self._lock:
                 self._waiting.append(request)

@@ -65,17 +65,22 @@ class Savepoints:
         self._wake()
         return future
 
-    def go_on(self, unfinished: list[UnfinishedSavepoint]) -> None:
-        """Go on with savepoints whose batches count, but which had not been put together when the driver
-        died."""
+    def go_on(self, unfinished: list[UnfinishedSavepoint]) -> bool:
+        """Go on with savepoints whose batches count, but which had not been put together, or whose askers had
+        not been told, when the driver died. Return whether the job ends with one of them: whoever has asked
+        for that relies on nothing being read after it. (A job that is started again later goes on.)"""
+        ends_job = False
         for fields, state, epoch, parts in unfinished:
             request = SavepointRequest(*fields)  # type: ignore[arg-type]
             if request.target.exists():
                 request.clean_up()
+                ends_job |= self.requests.answer_late(request) and request.stop
             elif request.staging.exists():
                 self.requests.go_on(request)
                 content = SavedJobState.decode(state, "the state of the job")
                 self._add(_Done(request, content, epoch, parts))
+                ends_job |= request.stop
+        return ends_job
 
     def unfinished(self) -> list[UnfinishedSavepoint]:
         """Return the savepoints that batches have taken, and that are not put together yet."""

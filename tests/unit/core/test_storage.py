@@ -128,6 +128,15 @@ def test_object_that_a_crash_has_cut_short_is_not_there(
     assert not storage.has_any("a")
 
 
+def test_what_nobody_needs_may_stay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A batch that counts must not fail because something old cannot be deleted."""
+    storage = FileStorage(tmp_path)
+    (tmp_path / "log" / "in the way").mkdir(parents=True)
+    storage.discard("log/in the way")
+    assert "in the way is not needed any more, but stays: " in caplog.text
+    storage.discard("log/absent")
+
+
 def test_logs_that_were_read_are_not_kept_open(tmp_path: Path) -> None:
     """A segment that was deleted would go on to take up space."""
     storage = FileStorage(tmp_path)

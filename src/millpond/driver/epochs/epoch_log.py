@@ -72,7 +72,7 @@ class EpochLog:
             for partition in range(partitions):
                 for name in self._storage.names(log_folder(level, partition)):
                     if name not in needed:
-                        self._storage.delete(name)
+                        self._storage.discard(name)
 
     def write_plan(self, epoch: int, plan: BatchPlan) -> None:
         """Make a batch durable before it runs."""
@@ -90,7 +90,7 @@ class EpochLog:
         self.newest = epoch
         if self._folder is not None and self._storage is not None:
             for segment in _segments(self._logs) - _segments(record.logs):
-                self._storage.delete(segment)
+                self._storage.discard(segment)
             self._folder.drop_unions(epoch)
         self._logs = record.logs
 

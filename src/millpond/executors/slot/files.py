@@ -12,18 +12,34 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from millpond.executors.slot.settings import SlotSettings
 
 
-def remove_files(settings: SlotSettings, partition: int, socket_inode: int) -> None:
-    """Remove the files of a slot, unless another slot has taken its place meanwhile."""
+class SocketId(NamedTuple):
+    """Tells the socket of one slot from that of its successor, which has the same path and may get the same
+    inode."""
+
+    inode: int
+    made_at_ns: int
+
+
+def socket_id(settings: SlotSettings, partition: int) -> SocketId:
+    """Return the id of the socket that is there now. Raises OSError if there is none."""
+    status = os.stat(settings.path(partition, "sock"))
+    return SocketId(status.st_ino, status.st_mtime_ns)
+
+
+def remove_files(settings: SlotSettings, partition: int, own: SocketId) -> None:
+    """Remove the files of a slot, unless another slot has taken its place meanwhile. `own` is the id of its
+    socket."""
     with (
         contextlib.suppress(OSError),
         open(settings.path(partition, "lock"), "w", encoding="ascii") as lock,
     ):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.stat(settings.path(partition, "sock")).st_ino == socket_inode:
+        if socket_id(settings, partition) == own:
             for suffix in ("sock", "log", "lock"):
                 os.unlink(settings.path(partition, suffix))
             shutil.rmtree(_own_folder(settings, partition), ignore_errors=True)

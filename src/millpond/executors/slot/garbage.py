@@ -35,9 +35,14 @@ class IdleCollector:
         """Look for cycles among new objects, or among all if the process has grown to twice its size.
         `resident_mb` is how much memory it uses."""
         if resident_mb > 2 * self._after_full_mb:
-            gc.unfreeze()
-            gc.collect()
+            self.collect_everything()
             self._after_full_mb = max(resident_mb, _SMALL_MB)
         elif gc.get_count()[0] > _WORTH_A_LOOK:
             gc.collect(0)
+        gc.freeze()
+
+    def collect_everything(self) -> None:
+        """Look for cycles among all objects, now."""
+        gc.unfreeze()
+        gc.collect()
         gc.freeze()

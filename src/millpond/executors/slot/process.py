@@ -39,7 +39,7 @@ from millpond.errors import (
     UserFunctionError,
 )
 from millpond.executors.slot.adoption import ImportedFiles, Offer, receive_offer
-from millpond.executors.slot.files import listening, own_state_folder, remove_files
+from millpond.executors.slot.files import listening, own_state_folder, remove_files, socket_id
 from millpond.executors.slot.garbage import IdleCollector
 from millpond.executors.slot.lifecycle import SlotLife, SlotState
 from millpond.executors.slot.memory import limit_memory, resident_mb
@@ -81,7 +81,7 @@ class Slot:
         self._memory_limit_mb = settings.memory_limit_mb()
         self._partition = partition
         self._listener = listener
-        self.socket_inode = os.stat(settings.path(partition, "sock")).st_ino
+        self.socket_id = socket_id(settings, partition)
         self._life = SlotLife()
         self._lock = threading.Condition()
         self._owner: Connection | None = None
@@ -137,6 +137,7 @@ class Slot:
                 self._garbage.between_batches(resident_mb())
 
     def _serve(self, owner: Connection) -> None:
+        owner.send(MessageKind.READY)
         while True:
             kind, content = owner.receive()
             with self._lock:
@@ -222,6 +223,9 @@ class Slot:
 
     def _check_memory(self) -> None:
         limit_mb, used_mb = self._memory_limit_mb, resident_mb()
+        if used_mb > limit_mb:
+            self._garbage.collect_everything()
+            used_mb = resident_mb()
         self._memory_share = used_mb / limit_mb  # the driver gets it with the next counts
         if used_mb > limit_mb:
             raise SlotMemoryError(
@@ -309,7 +313,7 @@ class Slot:
 
     def _exit(self, code: int) -> None:
         """End the process, whatever it is doing."""
-        remove_files(self._settings, self._partition, self.socket_inode)
+        remove_files(self._settings, self._partition, self.socket_id)
         os._exit(code)
 
     def _let_in(self, sock: socket.socket) -> None:
@@ -479,4 +483,4 @@ def main() -> None:
         os.close(arguments["ready_fd"])
         threading.Thread(target=slot.watch, name="door", daemon=True).start()
         slot.run()
-        remove_files(settings, partition, slot.socket_inode)
+        remove_files(settings, partition, slot.socket_id)

@@ -42,7 +42,7 @@ class MessageKind(IntEnum):
     is."""
 
     HELLO = 1  # relay: {run, generation, attempt}
-    WELCOME = 2  # slot: {pid, has_plan}
+    WELCOME = 2  # slot: {pid, has_plan}; READY follows
     REFUSED = 3  # slot: the reason
     OUTDATED = 4  # slot: nothing; it belongs to an older run and ends now
     PLAN = 5  # relay: (job blob, attempt) -> DONE
@@ -54,6 +54,9 @@ class MessageKind(IntEnum):
     ORPHAN = 11  # slot: nothing; its run is gone, and a newer one may adopt it
     ADOPT = (
         12  # relay: (settings, executor, environment, module path), then a descriptor -> WELCOME
+    )
+    READY = (
+        13  # slot: nothing; it has done with relays before this one, and reads what this one sends
     )
 
 

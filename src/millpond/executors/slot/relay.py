@@ -54,6 +54,9 @@ class Relay:
         self._partition = partition
         self._pid = 0
         self._connection = self._enter(attempt)
+        # The slot may still be busy with a task that is over. It reads nothing until then, but gives signs of
+        # life.
+        self._receive()
         if not self._has_plan:
             self._ask(MessageKind.PLAN, (blob, job_attempt))
 

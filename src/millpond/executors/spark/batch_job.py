@@ -16,7 +16,9 @@ an old result for a new one, the next stage refuses it, because it is told which
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -61,14 +63,18 @@ class BatchJob:
         self._job = context.broadcast(job)
         self._placement = Placement(context, partitions, partial(wake, self._job), self._interrupt)
         self._is_running = self._is_interrupted = self._is_cancelled = False
+        # A batch that is interrupted is the one that was running when that was decided, never the next one.
+        self._interrupting = threading.Lock()
         self._prepared: _Prepared | None = None
         self._can_run_again = _forgets_shuffles(context)
 
     def run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
         """Run a batch, given the plans of its lanes; return the chunks for the driver. If a machine is lost,
         the batch begins anew on others. Raises whatever Spark raises if the batch fails or is cancelled."""
+        self._is_cancelled = False  # whatever was cancelled before has ended
         for tries_left in reversed(range(_TRIES)):
-            self._is_interrupted, self._is_running = False, True
+            with self._interrupting:
+                self._is_interrupted, self._is_running = False, True
             try:
                 return self._run(epoch, lanes)
             except Exception:
@@ -77,7 +83,8 @@ class BatchJob:
                     raise
                 _log.warning("An executor was lost: batch %d runs again on the others.", epoch)
             finally:
-                self._is_running = False
+                with self._interrupting:
+                    self._is_running = False
         raise AssertionError("the last try returns or raises")
 
     def _run(self, epoch: int, lanes: list[bytes]) -> list[bytes]:
@@ -141,15 +148,15 @@ class BatchJob:
     def _shuffled(self, rows: Any) -> Any:
         """Return the rows, each in its partition. Spark would serialize them with Kryo, which it sets up in
         every task, for writing and for reading: 3 ms per shuffle. Java's way is slower for many small
-        objects, but these are few and large."""
+        objects, but these are few and large. It would keep them all in memory until the end of the task,
+        unless it is told to forget each one."""
         shuffled = rows.partitionBy(self._partitions, itself)
         jvm = self._context._jvm
         assert jvm is not None
         # PySpark takes the keys off again after the shuffle. The RDD below is the shuffle.
         in_jvm = shuffled._jrdd.rdd().dependencies().head().rdd()
-        in_jvm.setSerializer(
-            jvm.org.apache.spark.serializer.JavaSerializer(self._context._jsc.getConf())
-        )
+        conf = self._context._jsc.getConf().set("spark.serializer.objectStreamReset", "1")  # a copy
+        in_jvm.setSerializer(jvm.org.apache.spark.serializer.JavaSerializer(conf))
         return shuffled
 
     def prepare_anew(self) -> None:
@@ -161,28 +168,38 @@ class BatchJob:
         self._place()
 
     def cancel(self) -> None:
-        """Make a batch that is running fail, for good. Any thread may call this."""
+        """Make a batch that is running fail; it does not run again. Any thread may call this."""
         self._is_cancelled = True
         self._context.cancelJobGroup(self._group)
 
     def _interrupt(self) -> None:
         """Make a batch that is running fail because a machine is lost."""
-        if self._is_running:
-            self._is_interrupted = True
-            self._context.cancelJobGroup(self._group)
+        with self._interrupting:
+            if self._is_running:
+                self._is_interrupted = True
+                self._context.cancelJobGroup(self._group)
 
     def _has_lost_machine(self) -> bool:
         """Return whether a batch has failed because a machine is lost, or is likely to have."""
         return self._is_interrupted or self._placement.has_lost_machine()
 
     def close(self) -> None:
-        """Stop watching executors. Spark frees the rest when nothing refers to it any more."""
+        """Stop watching executors, and forget the properties of the batches: Spark would send them to all
+        tasks of later attempts. It frees the rest when nothing refers to it any more. Call this in the thread
+        of `run`."""
         self._placement.close()
+        with contextlib.suppress(Exception):  # the JVM may be gone
+            self._context.setLocalProperty(epoch_property(self._run_id), None)
+            for number in range(self._partitions):
+                self._context.setLocalProperty(lane_property(self._run_id, number), None)
 
 
 def _forgets_shuffles(context: SparkContext) -> bool:
-    """Return whether `cleanShuffleDependencies` removes all that shuffles have left."""
+    """Return whether `cleanShuffleDependencies` removes all that shuffles have left, and they can run again
+    after that. Of shuffle services other than Spark's, nobody knows."""
     conf = context.getConf()
     is_cleaned = conf.get("spark.cleaner.referenceTracking", "true") == "true"
     is_pushed = conf.get("spark.shuffle.push.enabled", "false") == "true"
-    return is_cleaned and not is_pushed
+    is_sparks = conf.get("spark.shuffle.manager", "sort") in ("sort", "tungsten-sort")
+    has_plugin = conf.get("spark.shuffle.sort.io.plugin.class") is not None
+    return is_cleaned and not is_pushed and is_sparks and not has_plugin

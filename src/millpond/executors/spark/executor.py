@@ -16,7 +16,6 @@ from millpond.common import options
 from millpond.common.configuration import Configuration
 from millpond.common.job import JobStatus
 from millpond.core import fault_points
-from millpond.driver.attempt_phase import JobEnd
 from millpond.driver.coordinator import Coordinator
 from millpond.driver.executor import Executor, ExecutorFactory
 from millpond.driver.job_folder import JobFolder
@@ -222,7 +221,7 @@ class SparkExecutor(Executor):
             coordinator.start()
             # If there was a crash after a batch, its output may not be visible yet.
             coordinator.commit_output()
-            if coordinator.end is not JobEnd.FINISHED:
+            if coordinator.end is None:
                 with DriverWatch(self._driver, coordinator.cancel):
                     self._run_batches()
         finally:
@@ -239,7 +238,14 @@ class SparkExecutor(Executor):
         except Exception as problem:
             raise self._failure(problem) from None
         finally:
-            waker.join()
+            self._end_waking(waker)
+
+    def _end_waking(self, waker: threading.Thread) -> None:
+        """Do not let an attempt that is over wait for slots on executors that may never come."""
+        while waker.is_alive():
+            with contextlib.suppress(Exception):  # the JVM may be gone; the thread then ends anyway
+                self._batches.cancel()
+            waker.join(_CANCEL_EVERY_S)
 
     def _failure(self, problem: Exception) -> Exception:
         """Return why the attempt has failed."""
@@ -321,7 +327,8 @@ class SparkExecutor(Executor):
         self._timed_out = CheckpointTimeoutError(
             epoch,
             f"Batch {epoch} was not complete after {limit_ms} ms ({options.CHECKPOINT_TIMEOUT.key}) and "
-            "was abandoned. If it has too much to do, lower millpond.batch.max-records, or allow more time.",
+            "was abandoned. It will read the same when it runs again: allow it more time. A lower "
+            "millpond.batch.max-records makes the batches after it smaller.",
         )
         self._cut_short(is_over)
 
