@@ -90,7 +90,12 @@ class IdempotentSink(SinkFunction):
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    folder = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
+    with tempfile.TemporaryDirectory(prefix="millpond-bench-") as folder:
+        print(json.dumps(measure(settings, Path(folder))), flush=True)
+
+
+def measure(settings: dict[str, Any], folder: Path) -> dict[str, float]:
+    """Run the job; return percentiles of the latency, the length of a batch, and how many cores were busy."""
     configuration = {
         "millpond.master": "local[2]",
         "parallelism.default": 2,
@@ -124,7 +129,7 @@ def main() -> None:
     steady = table[table[:, 0] > table[:, 0].min() + settings["warm_up_s"] * 1000][:, 1]
     result = {f"p{p}": float(numpy.percentile(steady, p)) for p in (50, 90, 99, 100)}
     result["batch_ms"] = statistics.median(batch["duration_ms"] for batch in batches)
-    print(json.dumps({**result, "cores": cores}), flush=True)
+    return {**result, "cores": cores}
 
 
 def _busy_s() -> float:

@@ -299,7 +299,10 @@ TARGET_LATENCY = Option(
     "millpond.batch.target-ms is ignored",
 )
 BATCH_INTERVAL_MS = Option(
-    "millpond.batch.interval-ms", 0, "shortest time between the starts of two batches, in ms"
+    "millpond.batch.interval-ms",
+    50,
+    "shortest time between the starts of two batches, in ms; batches of few records would otherwise follow "
+    "each other without a pause, and keep a core busy (direct executor: 0)",
 )
 FRAME_RECORDS = Option("millpond.frame.max-records", 8192, "most records in one frame")
 ORDER_ACROSS_KEYS = Option(

@@ -69,7 +69,7 @@ class Coordinator:
         )
         self._types = TypeRegistry(plan)
         path = None if folder is None else folder.path
-        self.savepoints = Savepoints(plan, path, wake.set, self.record.savepoint_is_there)
+        self.savepoints = Savepoints(plan, path, self.planner.hurry, self.record.savepoint_is_there)
         generation = 0 if folder is None else folder.generation
         self.queries = QueryableDesk(self.record.queryable, path, generation)
         self.metrics: dict[str, Any] = {}

@@ -17,11 +17,13 @@ from millpond.plan.physical import JobPlan
 from millpond.queryable.desk import LOOK_EVERY_MS, QueryableDesk
 
 _IDLE_POLL_S = 0.5
+_LOOK_FOR_REQUESTS_MS = 500
 
 
 class BatchPlanner:
-    """Plans the batches of one attempt. `clock_ms` returns processing time. `wake` ends a wait for work
-    early; any thread may set it. `cuts_by_time`: source tasks stop reading when a batch's time is over."""
+    """Plans the batches of one attempt. `clock_ms` returns processing time. Sources set `wake` when there is
+    something to read; any thread may do that. `cuts_by_time`: source tasks stop reading when a batch's time
+    is over."""
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class BatchPlanner:
         self._statistics = statistics
         self._clock_ms = clock_ms
         self._wake = wake
+        self._hurry = threading.Event()  # somebody asks for a batch that does not wait for a pause
         self._cancelled = threading.Event()
         self._alignment = Alignment(plan)
         self.cuts_by_time = cuts_by_time
@@ -60,6 +63,11 @@ class BatchPlanner:
     def cancel(self) -> None:
         """Make `await_work` raise JobCancelledError, at once if it is waiting. Any thread may call this."""
         self._cancelled.set()
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Make `await_work` look at once whether somebody wants a batch. Any thread may call this."""
+        self._hurry.set()
         self._wake.set()
 
     def learn(self) -> None:
@@ -98,7 +106,10 @@ class BatchPlanner:
                     return reads
             if self.output_due_ms is not None:
                 self.output_due_ms = tick(now_ms)
-            self._wake.wait(self._wait_s(now_ms, pause_ms, queries.has_states))
+            if pause_ms > 0:
+                self._rest(pause_ms)
+            else:
+                self._wake.wait(self._wait_s(now_ms, queries.has_states))
 
     def _pause_ms(self, now_ms: int) -> int:
         """Return how long the settings want the job to pause before a batch that takes no savepoint."""
@@ -129,7 +140,13 @@ class BatchPlanner:
                 return True
         return False
 
-    def _wait_s(self, now_ms: int, pause_ms: int, has_queryable_states: bool) -> float:
+    def _rest(self, pause_ms: int) -> None:
+        """Let a pause pass, or a part of it. Records that arrive do not end it."""
+        due_ms = pause_ms if self.output_due_ms is None else min(pause_ms, self.output_due_ms)
+        self._hurry.wait(min(due_ms, _LOOK_FOR_REQUESTS_MS) / 1000)
+        self._hurry.clear()
+
+    def _wait_s(self, now_ms: int, has_queryable_states: bool) -> float:
         waits = self._sources.next_polls_ms()
         if self.wakeup_ms is not None:
             waits.append(max(0, self.wakeup_ms - now_ms))
@@ -137,8 +154,6 @@ class BatchPlanner:
             waits.append(LOOK_EVERY_MS)
         if self.output_due_ms is not None:
             waits.append(self.output_due_ms)
-        if pause_ms > 0:
-            waits = [pause_ms]
         return min(waits) / 1000 if waits else _IDLE_POLL_S
 
     def lanes(

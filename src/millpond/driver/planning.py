@@ -65,7 +65,7 @@ def _settings(configuration: Configuration, parallelism: int) -> JobSettings:
         max_batch_records=options.MAX_BATCH_RECORDS.read(configuration),
         target_batch_ms=options.TARGET_BATCH_MS.read(configuration),
         target_latency_ms=options.TARGET_LATENCY.read_ms_if_set(configuration),
-        batch_interval_ms=options.BATCH_INTERVAL_MS.read(configuration),
+        batch_interval_ms=_batch_interval_ms(configuration),
         min_pause_ms=options.MIN_PAUSE.read_ms(configuration),
         checkpoint_timeout_ms=options.CHECKPOINT_TIMEOUT.read_ms(configuration),
         tolerated_timeouts=options.TOLERATED_TIMEOUTS.read(configuration),
@@ -74,6 +74,13 @@ def _settings(configuration: Configuration, parallelism: int) -> JobSettings:
         state_backend=backend_settings(configuration),
         savepoint_dir=options.SAVEPOINT_DIR.read(configuration),
     )
+
+
+def _batch_interval_ms(configuration: Configuration) -> int:
+    is_direct = options.EXECUTOR.read(configuration) == "direct"
+    if is_direct and not configuration.contains_key(options.BATCH_INTERVAL_MS.key):
+        return 0  # a batch there costs next to nothing
+    return int(options.BATCH_INTERVAL_MS.read(configuration))
 
 
 def _job_id(configuration: Configuration) -> JobID:

@@ -6,6 +6,7 @@ import pytest
 
 from millpond.common import Configuration, options
 from millpond.datastream import StreamExecutionEnvironment
+from millpond.driver.planning import plan_job
 from millpond.errors import ProgramError
 from millpond.testing import direct_environment
 
@@ -68,3 +69,23 @@ def test_times_of_checkpoints_are_written_as_in_flink_or_in_milliseconds() -> No
 def test_every_key_is_listed_once() -> None:
     keys = [option.key for option in options.ALL]
     assert len(keys) == len(set(keys))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 50),
+        ({"millpond.executor": "direct"}, 0),
+        ({"millpond.executor": "direct", "millpond.batch.interval-ms": 7}, 7),
+    ],
+)
+def test_batches_on_spark_do_not_follow_each_other_without_a_pause(
+    settings: dict[str, object], expected: int
+) -> None:
+    environment = StreamExecutionEnvironment.get_execution_environment(
+        Configuration.from_dict(settings)
+    )
+    environment.from_collection([1]).print()
+    graph, config = environment._pending_graph(), environment.get_config()
+    plan = plan_job(graph, environment._configuration, config, None)
+    assert plan.settings.batch_interval_ms == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,10 @@ def test_savepoint_does_not_wait_for_the_pause_between_batches(
     class Waits(Exception):
         """A batch is not due yet."""
 
-    def wait(*_: Any) -> float:
+    def rest(*_: Any) -> None:
         raise Waits
 
-    monkeypatch.setattr(BatchPlanner, "_wait_s", wait)
+    monkeypatch.setattr(BatchPlanner, "_rest", rest)
     coordinator.planner.time_ms = coordinator.planner.completed_ms = -600_000
     assert reads_of(coordinator.plan())
     coordinator.complete([])
@@ -81,6 +82,32 @@ def test_savepoint_does_not_wait_for_the_pause_between_batches(
         coordinator.plan()
     coordinator.savepoints.ask(str(tmp_path / "savepoints"))
     assert coordinator.plan()[0].savepoint is not None
+
+
+@pytest.mark.parametrize("coordinator", [{"millpond.batch.interval-ms": 600_000}], indirect=True)
+def test_records_do_not_end_the_pause_between_batches_but_savepoints_do(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rest, rests = BatchPlanner._rest, threading.Semaphore(0)
+
+    def count_rests(self: BatchPlanner, pause_ms: int) -> None:
+        rests.release()
+        rest(self, pause_ms)
+
+    monkeypatch.setattr(BatchPlanner, "_rest", count_rests)
+    coordinator.planner.time_ms = -600_000
+    coordinator.plan()
+    coordinator.complete([])
+    planned: list[Any] = []
+    planning = threading.Thread(target=lambda: planned.extend(coordinator.plan()))
+    planning.start()
+    for _ in range(3):  # it also looks for requests in files now and then
+        rests.acquire()
+        coordinator.planner._wake.set()
+        assert not planned
+    coordinator.savepoints.ask(str(tmp_path / "savepoints"))
+    planning.join()
+    assert planned[0].savepoint is not None
 
 
 @pytest.mark.parametrize("drain", [False, True])
