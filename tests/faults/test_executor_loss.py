@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,6 @@ import pytest
 
 from tests.conftest import delivered_lines
 from tests.faults.job_run import JobRun
-from tests.faults.test_kill import parent_of
 from tests.faults.two_stages_job import BATCHES, GO_ON, RECORDS
 from tests.slot.processes import slots_of, wait_until
 from tests.spark.standalone import standalone_cluster
@@ -72,5 +72,6 @@ def lose_shuffle_files(executor: int) -> None:
 
 
 def executor_of(slot: int) -> int:
-    """The executor's JVM: it has started a daemon, which has forked the worker that has started the slot."""
-    return parent_of(parent_of(parent_of(slot)))
+    """The executor's JVM that the slot was started for. (The worker that has started it may be gone.)"""
+    arguments = Path(f"/proc/{slot}/cmdline").read_bytes().split(b"\0")
+    return int(json.loads(arguments[-2])["executor_pid"])

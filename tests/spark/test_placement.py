@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -34,8 +35,9 @@ class PlacedRun(JobRun):
         found: dict[int, set[int]] = {}
         for mark in (self.folder / "marks").iterdir():
             subtask, slot = map(int, mark.name.split("-"))
-            if is_running(slot):
-                found.setdefault(subtask, set()).add(executor_of(slot))
+            with contextlib.suppress(OSError, IndexError):  # it has just ended
+                if is_running(slot):
+                    found.setdefault(subtask, set()).add(executor_of(slot))
         return found
 
     def forget(self) -> None:

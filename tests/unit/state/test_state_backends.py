@@ -152,7 +152,7 @@ def test_log_of_a_job_that_kept_none_is_not_taken_for_an_empty_state() -> None:
     state.event_timers.register(1, "key")
     changelog.append(lambda _: store, state, backend.keeps_log)
     assert not store._rows
-    with pytest.raises(StateLostError, match="key group 7"):
+    with pytest.raises(StateLostError, match="shard 7"):
         changelog.load(lambda _: store, ShardState(7))
 
 
