@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.conftest import newest_epoch
 from tests.servers import RedisServer, wait_until
-from tests.slot.processes import slots_of
+from tests.slot.processes import executor_of, is_executor, slots_of
 
 
 class Live:
@@ -98,9 +98,9 @@ class Live:
             os.kill(pid, signal.SIGKILL)
 
     def kill_executor(self) -> None:
-        """Of a cluster: the JVM whose worker's daemon has started a slot's relay."""
-        for slot in slots_of(self.folder)[:1]:
-            executor = _parent_of(_parent_of(_parent_of(slot)))
+        """Of a cluster: one that has slots, if there is one."""
+        executors = map(executor_of, slots_of(self.folder))
+        for executor in list(filter(is_executor, executors))[:1]:
             os.kill(executor, signal.SIGKILL)
 
     def end(self) -> None:
@@ -110,7 +110,3 @@ class Live:
         # Slots would wait for the job to be started again.
         (self.checkpoint / "frequency-capping" / "run").unlink(missing_ok=True)
         wait_until(lambda: not slots_of(self.folder), "slots outlive their job")
-
-
-def _parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

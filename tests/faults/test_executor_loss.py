@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -13,7 +12,7 @@ import pytest
 from tests.conftest import delivered_lines
 from tests.faults.job_run import JobRun
 from tests.faults.two_stages_job import BATCHES, GO_ON, RECORDS
-from tests.slot.processes import slots_of, wait_until
+from tests.slot.processes import executor_of, slots_of, wait_until
 from tests.spark.standalone import standalone_cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.faults, pytest.mark.soak]
@@ -69,9 +68,3 @@ def lose_shuffle_files(executor: int) -> None:
     assert shuffle_files, "the first stage has written something"
     for file in shuffle_files:
         file.unlink()
-
-
-def executor_of(slot: int) -> int:
-    """The executor's JVM that the slot was started for. (The worker that has started it may be gone.)"""
-    arguments = Path(f"/proc/{slot}/cmdline").read_bytes().split(b"\0")
-    return int(json.loads(arguments[-2])["executor_pid"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.job_run import COUNTS, JobRun, delivered
-from tests.slot.processes import slots_of, wait_until
+from tests.slot.processes import executor_of, slots_of, wait_until
 from tests.small_disk import small_disk
 from tests.spark.standalone import standalone_cluster
 
@@ -169,13 +169,9 @@ def test_executor_killed_on_a_cluster(tmp_path: Path, undisturbed: dict[str, lis
         )
         run.await_epoch(2)
         slot = slots_of(tmp_path)[0]
-        executor = parent_of(parent_of(parent_of(slot)))
+        executor = executor_of(slot)
         os.kill(executor, signal.SIGKILL)
         wait_until(lambda: slot not in slots_of(tmp_path), "a slot outlives its executor")
         assert run.finish() == 0, run.output
         run.wait_until_nothing_runs()
     assert delivered(tmp_path) == undisturbed
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

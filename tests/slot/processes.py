@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +22,21 @@ def slots_of(folder: Path) -> list[int]:
             if ours and is_running(int(entry)):
                 found.append(int(entry))
     return found
+
+
+def executor_of(slot: int) -> int:
+    """The JVM of the executor that a slot was started for. (The worker that has started the slot may be gone,
+    so its parents do not tell.)"""
+    arguments = Path(f"/proc/{slot}/cmdline").read_bytes().split(b"\0")
+    return int(json.loads(arguments[-2])["executor_pid"])
+
+
+def is_executor(pid: int) -> bool:
+    """Whether a process is an executor of a cluster. A slot may have outlived its own."""
+    try:
+        return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def is_running(pid: int) -> bool:

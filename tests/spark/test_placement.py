@@ -13,8 +13,7 @@ import pytest
 
 from tests.conftest import newest_epoch
 from tests.faults.job_run import JobRun
-from tests.faults.test_executor_loss import executor_of
-from tests.slot.processes import is_running, wait_until
+from tests.slot.processes import executor_of, is_running, wait_until
 from tests.spark.placed_job import NAME
 from tests.spark.standalone import standalone_cluster
 
