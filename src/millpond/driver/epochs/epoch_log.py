@@ -35,7 +35,7 @@ class EpochLog:
 
     def open(self, levels: int, partitions: int) -> tuple[EpochRecord | None, BatchPlan | None]:
         """Find the newest epoch. Return its record, and the plan of the batch after it, each None if it does
-        not exist. Segments of logs and union lists that nothing refers to any more are removed."""
+        not exist. Segments of logs that nothing refers to any more are removed."""
         if self._folder is None or self._journal is None:
             return None, None
         plan: BatchPlan | None = None
